@@ -1,0 +1,116 @@
+"""`manifest.json`: everything that must be known beside the records to judge a run, or to repeat it.
+
+It is a plain JSON object, written when the run begins and again when it ends. The judging side reads only these
+keys (all `_ns` from t0 of the host that made the requests):
+
+    schema 1 · run_id · created (ISO 8601 UTC) · benchlab (version) · command (argv, secrets removed) · labels {k: v}
+    t0 {monotonic_ns, wall_ns} · state: running | complete | interrupted | aborted | recovered · reason
+    endpoint {url, api, model, models_at_start, models_at_end, server}
+    engine {name, argv, version, ready_s, facts, log} or null (attached)
+    workload {path, sha256, items, read, dropped {reason: n}, cache: cold | warm | unknown, tokenizer}
+    items (number in items.parquet)
+    seeds {arrival, content} · sampling {...} · timeouts {connect_ns, first_content_ns, gap_ns, total_ns}
+    client {transport, loop, python, platform, stamp_source, cpus, proxies_ignored [names], ...}
+    stages [{stage, name, kind: open | closed, offered_rps, concurrency, arrival, warmup, planned,
+             start_ns, w0_ns, w1_ns, drain_end_ns, complete, why,
+             workers [{worker, cpu_s, wall_s, loop_lag_ms {p50, p99, max}, events, merged_chunks, connections,
+                       retries, cap {max_inflight, held}, peak_inflight}]}]
+    slo {clauses [...], target} · objectives [...] · percentiles [...]
+    telemetry {sources [...], notes [...], period_ns, gaps [...]}
+    host {name, cpu, cores, memory_bytes, kernel, ...} · git {commit, dirty} or null
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchlab.errors import StorageError, UsageError
+
+Manifest = dict[str, Any]
+
+_SECRET_HEADER = re.compile(r"auth|key|token|secret|cookie|password|credential", re.IGNORECASE)
+_SECRET_VALUE = re.compile(r"\b(sk-|hf_|Bearer\s+)\S+", re.IGNORECASE)
+_USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file of a run directory. Raises UsageError naming the file when it is none."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(
+            "no such file", where=str(path), hint="give a run directory (`runs/...`), or `benchlab recover` it first"
+        ) from None
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise UsageError(f"cannot be read as JSON: {error}", where=str(path)) from error
+    if not isinstance(value, dict):
+        raise UsageError("holds no JSON object", where=str(path))
+    return value
+
+
+def finite(value: Any) -> Any:
+    """The same value with NaN and Infinity replaced by None, all the way down: JSON knows neither."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): finite(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(inner) for inner in value]
+    return value
+
+
+def write_json(path: Path, value: dict[str, Any]) -> None:
+    """Write a JSON object whole or not at all. Raises StorageError."""
+    text = json.dumps(finite(value), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    write_whole(path, text.encode())
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all (a temporary file beside it, then a rename). Raises StorageError."""
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+            Path(temporary).chmod(0o644)
+            Path(temporary).replace(path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise StorageError(f"cannot be written: {error.strerror or error}", where=str(path)) from error
+
+
+def redact_text(text: str) -> str:
+    """The text with what looks like a key, and user names in URLs, replaced by ***."""
+    return _USERINFO.sub("***@", _SECRET_VALUE.sub(lambda found: found.group(1) + "***", text))
+
+
+def redact_headers(headers: dict[str, str]) -> dict[str, str]:
+    """Header names with their values, those that may hold a secret replaced by ***."""
+    return {name: "***" if _SECRET_HEADER.search(name) else redact_text(value) for name, value in headers.items()}
+
+
+def redact_argv(argv: list[str]) -> list[str]:
+    """A command line without secrets: values of `-H`, `--api-key`-like flags and anything that looks like a key."""
+    clean: list[str] = []
+    hide_next = False
+    for word in argv:
+        flag, equals, value = word.partition("=")
+        if hide_next:
+            name, colon, _ = word.partition(":")
+            clean.append(f"{name}: ***" if colon else "***")
+            hide_next = False
+        elif flag in ("-H", "--header") or (flag.startswith("--") and _SECRET_HEADER.search(flag)):
+            hide_next = not equals
+            name, colon, _ = value.partition(":")
+            clean.append(flag + equals + ((f"{name}: ***" if colon else "***") if equals else ""))
+        else:
+            clean.append(redact_text(word))
+    return clean

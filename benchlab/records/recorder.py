@@ -1,0 +1,199 @@
+"""Folds what a client saw of one request into a Record. The client calls it; it never looks at a clock.
+
+The first terminal word wins: after `end` or `fail` nothing changes the outcome, so each request has exactly one. At
+any moment `record()` gives a true account of what happened so far, which is what makes an interrupted run keep
+everything it measured.
+"""
+
+from __future__ import annotations
+
+from array import array
+
+from benchlab.records.event import VISIBLE, Kind, Outcome
+from benchlab.records.record import Identity, Record
+
+_NO_COUNT = -1
+
+
+class Recorder:
+    """The events of one request; times are int64 ns on the monotonic clock, made relative to `t0_ns` in `record`."""
+
+    __slots__ = (
+        "_cumulative",
+        "_kinds",
+        "_outcome",
+        "_slacks",
+        "_stamps",
+        "_texts",
+        "_tokens",
+        "cached_tokens",
+        "connect_end_ns",
+        "connect_start_ns",
+        "dispatched_ns",
+        "done_seen",
+        "end_ns",
+        "error",
+        "error_kind",
+        "finish_reason",
+        "headers_ns",
+        "held_ns",
+        "http_status",
+        "identity",
+        "output_tokens",
+        "prompt_tokens",
+        "reasoning_tokens",
+        "retries",
+        "sent_ns",
+        "server_request_id",
+        "stamp_source",
+        "unknown",
+        "visible",
+    )
+
+    def __init__(self, identity: Identity, *, keep_text: bool = False) -> None:
+        self.identity = identity
+        self._stamps, self._slacks, self._tokens = array("q"), array("q"), array("i")
+        self._kinds: list[Kind] = []
+        self._texts: list[tuple[Kind, str]] | None = [] if keep_text else None
+        self._outcome: Outcome | None = None
+        self._cumulative = 0
+        self.dispatched_ns: int | None = None
+        self.held_ns = 0
+        self.connect_start_ns: int | None = None
+        self.connect_end_ns: int | None = None
+        self.sent_ns: int | None = None
+        self.headers_ns: int | None = None
+        self.end_ns: int | None = None
+        self.http_status: int | None = None
+        self.error: str | None = None
+        self.error_kind: str | None = None
+        self.finish_reason: str | None = None
+        self.prompt_tokens: int | None = None
+        self.output_tokens: int | None = None
+        self.reasoning_tokens: int | None = None
+        self.cached_tokens: int | None = None
+        self.server_request_id: str | None = None
+        self.stamp_source = "callback"
+        self.retries = 0
+        self.visible = 0
+        self.done_seen = False
+        self.unknown: set[str] = set()
+
+    # -- what the client saw
+
+    def chunk(self, ns: int, kind: Kind, *, tokens: int | None = None, slack_ns: int = 0, text: str = "") -> None:
+        """One event of the stream arrived at `ns`; it may have come up to `slack_ns` earlier. `tokens`: if told."""
+        self._stamps.append(ns)
+        self._slacks.append(slack_ns)
+        self._tokens.append(_NO_COUNT if tokens is None else tokens)
+        self._kinds.append(kind)
+        if kind in VISIBLE:
+            self.visible += 1
+            if self._texts is not None:
+                self._texts.append((kind, text))
+
+    def tokens_so_far(self, total: int) -> int | None:
+        """Turns a cumulative count (usage on every event) into this event's own tokens; None if it went down."""
+        step = total - self._cumulative
+        self._cumulative = total
+        return step if step >= 0 else None
+
+    def usage(self, *, prompt: int | None, output: int | None, reasoning: int | None, cached: int | None) -> None:
+        """The server's own counts; a later report replaces an earlier one, a field it leaves out stays."""
+        self.prompt_tokens = self.prompt_tokens if prompt is None else prompt
+        self.output_tokens = self.output_tokens if output is None else output
+        self.reasoning_tokens = self.reasoning_tokens if reasoning is None else reasoning
+        self.cached_tokens = self.cached_tokens if cached is None else cached
+
+    def end(self, ns: int) -> None:
+        """The message ended cleanly at `ns`: ok if a finish reason was seen, else incomplete."""
+        if self._outcome is None:
+            self.end_ns = ns
+            if self.finish_reason is None:
+                self._outcome = Outcome.INCOMPLETE
+                self.error = "the stream ended without a finish reason"
+            else:
+                self._outcome = Outcome.OK
+
+    def fail(self, outcome: Outcome, error: str, *, ns: int, kind: str | None = None) -> None:
+        """The request ended in `outcome` at `ns`. What arrived before stays in the record."""
+        if self._outcome is None:
+            self._outcome, self.error, self.error_kind, self.end_ns = outcome, error, kind, ns
+
+    # -- what can be asked
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """None while the request is under way."""
+        return self._outcome
+
+    @property
+    def last_chunk_ns(self) -> int | None:
+        return self._stamps[-1] if self._stamps else None
+
+    def text(self) -> str:
+        """The answer's visible content joined (reasoning and tool calls left out); '' unless text is kept."""
+        return "".join(text for kind, text in self._texts or () if kind is Kind.CONTENT)
+
+    def all_text(self) -> str:
+        """Everything that was generated, joined in order of arrival; '' unless text is kept."""
+        return "".join(text for _, text in self._texts or ())
+
+    def record(self, t0_ns: int) -> Record:
+        """The Record of what happened so far, times relative to `t0_ns`; `unfinished` if it has not ended."""
+        stamps = array("q", [ns - t0_ns for ns in self._stamps])
+        output, source = self._output_tokens()
+        who = self.identity
+        unknown = set(self.unknown)
+        if source is None or source == "chunks":
+            unknown.add("output_tokens")
+        return Record(
+            request_id=who.request_id,
+            stage=who.stage,
+            item_id=who.item_id,
+            outcome=self._outcome or (Outcome.UNFINISHED if self.sent_ns is not None else Outcome.NOT_SENT),
+            intended_ns=who.intended_ns - t0_ns,
+            dispatched_ns=_minus(self.dispatched_ns, t0_ns),
+            held_ns=self.held_ns,
+            connect_start_ns=_minus(self.connect_start_ns, t0_ns),
+            connect_end_ns=_minus(self.connect_end_ns, t0_ns),
+            sent_ns=_minus(self.sent_ns, t0_ns),
+            headers_ns=_minus(self.headers_ns, t0_ns),
+            chunk_ns=stamps,
+            chunk_slack_ns=self._slacks,
+            chunk_tokens=[None if n == _NO_COUNT else n for n in self._tokens],
+            chunk_kind=self._kinds,
+            end_ns=_minus(self.end_ns, t0_ns),
+            stamp_source=self.stamp_source,
+            http_status=self.http_status,
+            error=self.error,
+            error_kind=self.error_kind,
+            finish_reason=self.finish_reason,
+            prompt_tokens=self.prompt_tokens,
+            output_tokens=output,
+            reasoning_tokens=self.reasoning_tokens,
+            cached_tokens=self.cached_tokens,
+            tokens_source=source,
+            session_id=who.session_id,
+            turn=who.turn,
+            tenant=who.tenant,
+            tags=who.tags,
+            requested_tokens=who.requested_tokens,
+            host=who.host,
+            worker=who.worker,
+            retries=self.retries,
+            server_request_id=self.server_request_id,
+            unknown=tuple(sorted(unknown)),
+        )
+
+    def _output_tokens(self) -> tuple[int | None, str | None]:
+        """Output tokens and where they come from (MEASUREMENT.md): usage, else visible chunks as an estimate."""
+        if self.output_tokens is not None:
+            return self.output_tokens, "usage"
+        if self.visible:
+            return self.visible, "chunks"
+        return None, None
+
+
+def _minus(ns: int | None, t0_ns: int) -> int | None:
+    return None if ns is None else ns - t0_ns

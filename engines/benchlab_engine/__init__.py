@@ -1,0 +1,1 @@
+"""The bundled reference engine: paged KV cache, continuous batching, real and small enough to read."""
