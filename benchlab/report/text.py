@@ -1,0 +1,234 @@
+"""The result on the terminal: verdict first, then the stages, then what was selected and what to do next.
+
+It fits 80 columns, puts units into headers, and never lets colour be the only carrier of a meaning. Open-loop and
+closed-loop stages stand in tables of their own, so that nobody ranks one against the other. Console markup in names
+and messages is never interpreted. It must not know HTML.
+"""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchlab.report.html import visible
+from benchlab.report.sentences import capacity, headline, missed, selection_reason
+from benchlab.report.tables import csv, markdown, requests_csv
+from benchlab.report.view import (
+    Metric,
+    Objective,
+    Rule,
+    Stage,
+    Summary,
+    interval,
+    main_stat,
+    metric_names,
+    metric_word,
+    objectives_of,
+    rules_of,
+    selected_of,
+    share,
+    stages_of,
+    stats_of,
+)
+from benchlab.report.words import CONDITIONS, OUTCOMES, STATES, VERDICTS
+from benchlab.units import format_number
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+    from rich.text import Text
+
+_STYLES = {"VALID": "bold green", "WARN": "bold yellow", "INVALID": "bold red", "fail": "red", "warn": "yellow"}
+_NOTE = "~ indicative: too few samples to bound the 95 % interval. — not known."
+
+
+def _line(text: str, style: str = "") -> Text:
+    from rich.text import Text
+
+    return Text(visible(text).replace("\n", " "), style=style, overflow="fold")
+
+
+def _table(*columns: tuple[str, str]) -> Table:
+    """A table without lines; each column is (header, 'left' or 'right')."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False, header_style="bold")
+    for header, justify in columns:
+        left = justify == "left"
+        table.add_column(
+            Text(header), justify="left" if left else "right", no_wrap=not left, overflow="fold" if left else "crop"
+        )
+    return table
+
+
+def _figure(metric: Metric | None, stat: str) -> str:
+    value = metric.value(stat) if metric else None
+    mark = "~" if metric and value is not None and stat in metric.indicative else ""
+    return mark + format_number(value)
+
+
+def _metric_table(stage: Stage, stages: list[Stage], objectives: list[Objective]) -> Table:
+    """Every metric of one stage; the interval is the one of the objective's percentile, named in the cell."""
+    stats = stats_of(stages)
+    columns = [("", "left"), ("unit", "left"), *((stat, "right") for stat in stats), ("max", "right"), ("n", "right")]
+    table = _table(*columns, ("95 % interval", "right"))
+    for name in metric_names([stage]):
+        metric = stage.metrics[name]
+        stat = main_stat(stages, objectives, name)
+        between = interval(metric, stat)
+        cells = [_figure(metric, s) for s in stats] + [_figure(metric, "max"), f"{metric.n:,}"]
+        table.add_row(_line(metric_word(name)), _line(metric.unit), *cells, f"{stat} {between}" if between else "—")
+    return table
+
+
+def _stage_table(group: list[Stage], stages: list[Stage], objectives: list[Objective], picked: Stage | None) -> Table:
+    """One row a stage, all of one kind of loop."""
+    kind = group[0].kind
+    ttft, tpot = (main_stat(stages, objectives, name) for name in ("ttft", "tpot"))
+    load = [("offered\n/s", "right")] if kind == "open" else [("users\n", "right")]
+    table = _table(
+        *load,
+        *[(f"{word}\n/s", "right") for word in (("sent", "done") if kind == "open" else ("done",))],
+        ("ok /\nattempted", "right"),
+        ("TTFT ms\np50", "right"),
+        (f"\n{ttft}", "right"),
+        ("TPOT ms\np50", "right"),
+        (f"\n{tpot}", "right"),
+        ("\ncondition", "left"),
+    )
+    for stage in group:
+        glyph, word, _ = CONDITIONS.get(stage.condition, ("?", stage.condition, ""))
+        row = [format_number(stage.offered) if kind == "open" else str(stage.concurrency or "—")]
+        row += [format_number(stage.achieved), format_number(stage.completed)][kind == "closed" :]
+        row += [f"{stage.ok}/{stage.attempted}"]
+        row += [_figure(stage.metrics.get("ttft"), stat) for stat in ("p50", ttft)]
+        row += [_figure(stage.metrics.get("tpot"), stat) for stat in ("p50", tpot)]
+        table.add_row(*row, _line(f"{glyph} {word}" + (" ◀ pick" if stage is picked else "")))
+    return table
+
+
+def _outcomes_line(stage: Stage) -> str:
+    parts = stage.parts()
+    words = [f"{stage.attempted:,} attempted", f"{stage.ok:,} ok"]
+    words += [f"{parts[name]:,} {word}" for name, word in OUTCOMES.items() if name in parts and name != "ok"]
+    return "outcomes   " + " · ".join(words)
+
+
+def _rates_line(stage: Stage) -> str:
+    offered = "" if stage.kind == "closed" else f"{format_number(stage.offered)} offered · "
+    good = "" if stage.good is None else f" · {format_number(stage.good)} good ({share(stage.attainment)} of attempted)"
+    rates = f"{offered}{format_number(stage.achieved)} sent · {format_number(stage.completed)} completed{good}"
+    return f"requests/s {rates}"
+
+
+def _tokens_line(stage: Stage) -> str:
+    parts = [("input", stage.input_tps), ("output", stage.output_tps), ("total", stage.total_tps)]
+    return "tokens/s   " + " · ".join(f"{format_number(value)} {word}" for word, value in parts)
+
+
+def _rule_line(rule: Rule, where: str = "") -> Text:
+    glyph, word = STATES[rule.state]
+    hint = f"; {rule.hint}" if rule.hint else ""
+    text = f"  {glyph} {word:<4} {where}{rule.name}: {rule.value} (limit {rule.limit}){hint}"
+    return _line(text, _STYLES.get(rule.state, ""))
+
+
+def _verdict(summary: Summary) -> Text:
+    state = str((summary.get("verdict") or {}).get("state", "not judged"))
+    glyph, word, sentence = VERDICTS.get(state, ("–", state, ""))
+    return _line(f"{glyph} {word}  {sentence}".rstrip(), _STYLES.get(state, ""))
+
+
+def _one_stage(stage: Stage, stages: list[Stage], objectives: list[Objective]) -> list[RenderableType]:
+    glyph, word, meaning = CONDITIONS.get(stage.condition, ("?", stage.condition, ""))
+    loop = "open loop, offered" if stage.kind == "open" else "closed loop,"
+    window = f", window {format_number(stage.window_s)} s" if stage.window_s is not None else ""
+    out: list[RenderableType] = [_line(f"load       {loop} {stage.label}{window}")]
+    out += [
+        _line(f"condition  {glyph} {word}: {meaning}" if meaning else f"condition  {word}"),
+        _line(_outcomes_line(stage)),
+    ]
+    out += [_line(""), _metric_table(stage, stages, objectives)]
+    gaps = [f"{metric_word(name)}: {m.gap}" for name, m in stage.metrics.items() if m.gap]
+    gaps += [f"{metric_word(n)}: {m.left_out} requests left out" for n, m in stage.metrics.items() if m.left_out]
+    out += [_line(f"  {gap}", "dim") for gap in gaps]
+    return [*out, _line(""), _line(_rates_line(stage)), _line(_tokens_line(stage))]
+
+
+def result(
+    summary: Summary, *, run_path: Path | None = None, report_path: Path | None = None, detail: bool = False
+) -> RenderableType:
+    """The whole result as one Rich renderable. `detail`: every stage in full, and rules that pass too."""
+    from rich.console import Group
+
+    stages, objectives = stages_of(summary), objectives_of(summary)
+    picked = selected_of(summary, stages)
+    out: list[RenderableType] = [_verdict(summary), _line(headline(summary)), _line("")]
+    if len(stages) != 1:
+        for kind in ("open", "closed"):
+            group = [stage for stage in stages if stage.kind == kind]
+            if group:
+                title = "open loop" if kind == "open" else "closed loop: not comparable with open-loop rows"
+                out += [_line(title, "bold"), _stage_table(group, stages, objectives, picked), _line("")]
+    for stage in stages if detail or len(stages) == 1 else []:
+        out += [*_one_stage(stage, stages, objectives), _line("")]
+    out += [_line(_NOTE, "dim"), *_selection(summary, stages, objectives)]
+    shown = list(STATES) if detail else ["fail", "warn"]
+    rules = [_rule_line(rule) for rule in rules_of(summary.get("verdict")) if rule.state in shown]
+    rules += [
+        _rule_line(r, f"{s.label}: ") for s in stages for r in s.rules if r.state in shown and (detail or s.stable)
+    ]
+    out += [_line("validity", "bold"), *rules] if rules else []
+    return Group(*out, *_paths(summary, run_path, report_path))
+
+
+def _selection(summary: Summary, stages: list[Stage], objectives: list[Objective]) -> list[RenderableType]:
+    if not summary.get("selection"):
+        return [_line(f"misses     {miss}") for stage in stages for miss in missed(objectives, stage)]
+    out = [_line(f"capacity: {capacity(summary)}", "bold"), _line(f"  {selection_reason(summary)}")]
+    return [*out, *(_line(f"  {s.label}: misses {m}") for s in stages if s.stable for m in missed(objectives, s))]
+
+
+def _paths(summary: Summary, run_path: Path | None, report_path: Path | None) -> list[RenderableType]:
+    run = str(run_path) if run_path is not None else str(summary.get("run_id", "RUN"))
+    state = (summary.get("verdict") or {}).get("state")
+    following = f"benchlab validate {run}" if state == "INVALID" else f"benchlab show {run}"
+    why = "every rule with its value" if state == "INVALID" else "the requests behind a number"
+    out: list[RenderableType] = [_line("")]
+    out += [_line(f"run        {run_path}")] if run_path is not None else []
+    out += [_line(f"report     {report_path}")] if report_path is not None else []
+    return [*out, _line(f"next       {following}   ({why})")]
+
+
+def print_result(
+    console: Console,
+    summary: Summary,
+    *,
+    run_path: Path | None = None,
+    report_path: Path | None = None,
+    detail: bool = False,
+) -> None:
+    """Print the result to a Rich console, in its width and with its colours."""
+    console.print(result(summary, run_path=run_path, report_path=report_path, detail=detail), highlight=False)
+
+
+def as_text(
+    summary: Summary,
+    *,
+    width: int = 80,
+    run_path: Path | None = None,
+    report_path: Path | None = None,
+    detail: bool = False,
+) -> str:
+    """The result as plain text at this width: what a file, a pipe or a golden test holds."""
+    from rich.console import Console
+
+    out = io.StringIO()
+    console = Console(file=out, width=width, color_system=None, force_terminal=False, legacy_windows=False)
+    print_result(console, summary, run_path=run_path, report_path=report_path, detail=detail)
+    return "".join(line.rstrip() + "\n" for line in out.getvalue().splitlines())
+
+
+__all__ = ["as_text", "csv", "markdown", "print_result", "requests_csv", "result"]

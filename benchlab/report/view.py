@@ -1,0 +1,345 @@
+"""A Summary as typed values: what text, figures and page all read, so that no two of them read it differently.
+
+Nothing is computed here beyond choosing and labelling; a missing or ill-typed entry is None, never 0. It must not know
+how anything is drawn.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchlab.errors import UsageError
+from benchlab.report.words import METRIC_NAMES, STATES
+from benchlab.units import NS_PER_MS, format_number, parse_duration_ns
+
+Summary = Mapping[str, Any]
+
+_STAT = re.compile(r"p\d{1,2}(?:\.\d+)?\Z")
+_OBJECTIVE = re.compile(r"\s*([a-z_0-9]+)\s*\.\s*([a-z]+[\d.]*)\s*(<=|<|>=|>)\s*(\S.*?)\s*\Z")
+_DEFAULT_STATS = ("p50", "p90", "p95", "p99")
+
+
+def number(value: Any) -> float | None:
+    """A finite number, or None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def whole(value: Any) -> int | None:
+    """A whole number, or None."""
+    found = number(value)
+    return None if found is None else int(found)
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _items(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else []
+
+
+def _pair(value: Any) -> tuple[float | None, float | None] | None:
+    pair = _items(value)
+    return (number(pair[0]), number(pair[1])) if len(pair) == 2 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule of validity or condition, with the value it saw."""
+
+    name: str
+    state: str
+    value: str
+    limit: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric of one stage. `stats` are in `unit`; `gap` says why there is none."""
+
+    name: str
+    unit: str
+    n: int
+    stats: Mapping[str, float | None]
+    intervals: Mapping[str, tuple[float | None, float | None] | None]
+    indicative: frozenset[str]
+    left_out: int
+    gap: str | None
+
+    def value(self, stat: str) -> float | None:
+        return self.stats.get(stat)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One stage of load and what came of it."""
+
+    index: int
+    name: str
+    kind: str
+    offered: float | None
+    concurrency: int | None
+    condition: str
+    achieved: float | None
+    completed: float | None
+    good: float | None
+    attainment: float | None
+    attainment_ci: tuple[float | None, float | None] | None
+    input_tps: float | None
+    output_tps: float | None
+    total_tps: float | None
+    in_flight: float | None
+    window_s: float | None
+    outcomes: Mapping[str, int]
+    limited: int
+    shed: int
+    metrics: Mapping[str, Metric]
+    rules: list[Rule] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    given_attempted: int | None = None
+
+    @property
+    def attempted(self) -> int:
+        return sum(self.outcomes.values()) if self.given_attempted is None else self.given_attempted
+
+    @property
+    def ok(self) -> int:
+        return self.outcomes.get("ok", 0)
+
+    @property
+    def failed(self) -> int:
+        return self.attempted - self.ok - self.outcomes.get("cancelled", 0)
+
+    @property
+    def stable(self) -> bool:
+        return self.condition == "stable"
+
+    @property
+    def position(self) -> float | None:
+        """Where the stage stands on a load axis of its kind."""
+        return self.offered if self.kind == "open" else number(self.concurrency)
+
+    @property
+    def label(self) -> str:
+        """'4 /s' or '8 users': the load as people say it."""
+        if self.kind == "closed":
+            return "— users" if self.concurrency is None else f"{self.concurrency} user{'s' * (self.concurrency != 1)}"
+        return "unlimited rate" if self.offered is None else f"{tidy(self.offered)} /s"
+
+    def value(self, metric: str, stat: str) -> float | None:
+        return self.metrics[metric].value(stat) if metric in self.metrics else None
+
+    def parts(self) -> dict[str, int]:
+        """Outcomes with the refusals (429; 503 and 529) told apart from other HTTP errors; zero ones left out."""
+        parts = dict(self.outcomes)
+        if self.limited or self.shed:
+            parts["error_http"] = max(0, parts.get("error_http", 0) - self.limited - self.shed)
+            parts |= {"limited": self.limited, "shed": self.shed}
+        return {name: count for name, count in parts.items() if count}
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """'ttft.p99<=400ms' taken apart; `limit` in the metric's unit (ms for times), None when it is not a time."""
+
+    text: str
+    metric: str
+    stat: str
+    limit: float | None
+
+    def missed_by(self, stage: Stage) -> bool | None:
+        """Whether the stage's figure is beyond the limit; None where there is no figure."""
+        value = stage.value(self.metric, self.stat)
+        if value is None or self.limit is None:
+            return None
+        return value < self.limit if ">" in self.text else value > self.limit
+
+
+def tidy(value: float | None) -> str:
+    """A load or count without needless zeros: 4, 0.5, 12.5."""
+    return "—" if value is None else f"{value:,.6g}" if abs(value) < 1e6 else format_number(value)
+
+
+def show(value: Any) -> str:
+    """Any value of a rule as a short text: numbers to four digits, missing as a dash."""
+    if value is None or value == "":
+        return "—"
+    found = number(value)
+    if found is None:
+        return str(value)
+    return tidy(found) if found == int(found) else format_number(found, 4 if abs(found) >= 1 else 3)
+
+
+def rules_of(holder: Any) -> list[Rule]:
+    """The rules in a verdict or a stage, worst first; a state that is not one of the four counts as not checked."""
+    rules = []
+    for raw in map(_mapping, _items(_mapping(holder).get("rules"))):
+        state = str(raw.get("state", "")).replace("_", " ")
+        rules.append(
+            Rule(
+                name=str(raw.get("name", "—")),
+                state=state if state in STATES else "not checked",
+                value=show(raw.get("value")),
+                limit=show(raw.get("limit")),
+                hint=str(raw.get("hint") or ""),
+            )
+        )
+    return sorted(rules, key=lambda rule: list(STATES).index(rule.state))
+
+
+def _metric(name: str, raw: Mapping[str, Any]) -> Metric:
+    stats = {key: number(value) for key, value in raw.items() if _STAT.match(key) or key in ("mean", "min", "max")}
+    gap = raw.get("gap")
+    return Metric(
+        name=name,
+        unit=str(raw.get("unit", "ms")),
+        n=whole(raw.get("n")) or 0,
+        stats=stats,
+        intervals={str(key): _pair(value) for key, value in _mapping(raw.get("ci95")).items()},
+        indicative=frozenset(str(key) for key in _items(raw.get("indicative"))),
+        left_out=whole(raw.get("left_out")) or 0,
+        gap=None if not gap else str(_mapping(gap).get("reason") or gap),
+    )
+
+
+def _stage(place: int, raw: Mapping[str, Any]) -> Stage:
+    load, refused = _mapping(raw.get("load")), _mapping(raw.get("refused"))
+    index = whole(raw.get("stage"))
+    return Stage(
+        index=place if index is None else index,
+        name=str(raw.get("name") or ""),
+        kind="closed" if load.get("kind") == "closed" else "open",
+        offered=number(load.get("offered_rps")),
+        concurrency=whole(load.get("concurrency")),
+        condition=str(raw.get("condition") or "incomplete"),
+        achieved=number(raw.get("achieved_rps")),
+        completed=number(raw.get("completed_rps")),
+        good=number(raw.get("good_rps")),
+        attainment=number(raw.get("attainment")),
+        attainment_ci=_pair(raw.get("attainment_ci95")),
+        input_tps=number(raw.get("input_tps")),
+        output_tps=number(raw.get("output_tps")),
+        total_tps=number(raw.get("total_tps")),
+        in_flight=number(raw.get("in_flight_mean")),
+        window_s=number(raw.get("window_s")),
+        outcomes={str(k): whole(v) or 0 for k, v in _mapping(raw.get("outcomes")).items()},
+        limited=whole(refused.get("limited")) or 0,
+        shed=whole(refused.get("shed")) or 0,
+        metrics={str(k): _metric(str(k), _mapping(v)) for k, v in _mapping(raw.get("metrics")).items()},
+        rules=rules_of(raw) or rules_of(raw.get("verdict")),
+        notes=[str(note) for note in _items(raw.get("notes"))],
+        given_attempted=whole(raw.get("attempted")),
+    )
+
+
+def stages_of(summary: Summary) -> list[Stage]:
+    """The stages, in the order of the summary."""
+    return [_stage(place, _mapping(raw)) for place, raw in enumerate(_items(summary.get("stages")))]
+
+
+def _limit(text: Any) -> float | None:
+    if number(text) is not None:
+        return number(text)
+    try:
+        return parse_duration_ns(str(text)) / NS_PER_MS
+    except UsageError:
+        return None
+
+
+def _objective(raw: Any) -> Objective | None:
+    if isinstance(raw, Mapping):
+        text = raw.get("text") or raw.get("objective")
+        if not text:
+            stat = raw.get("stat") or raw.get("percentile") or ""
+            metric, limit = str(raw.get("metric", "")), raw.get("limit_ms", raw.get("limit"))
+            shown = latency(number(limit)) if number(limit) is not None else str(limit)
+            return Objective(
+                f"{metric}.{stat}{raw.get('op', '<=')}{shown}".replace(" ", ""), metric, str(stat), _limit(limit)
+            )
+        raw = text
+    found = _OBJECTIVE.match(str(raw))
+    if not found:
+        return None
+    metric, stat, _, limit = found.groups()
+    return Objective("".join(str(raw).split()), metric, stat, _limit(limit))
+
+
+def objectives_of(summary: Summary) -> list[Objective]:
+    """The objectives that were asked for, from the summary or from its selection."""
+    raw = _items(summary.get("objectives")) or _items(_mapping(summary.get("selection")).get("objectives"))
+    return [found for found in map(_objective, raw) if found is not None]
+
+
+def stats_of(stages: list[Stage]) -> list[str]:
+    """Percentiles that any metric of any stage has, in order; the usual four when there is none."""
+    found = {
+        stat for stage in stages for metric in stage.metrics.values() for stat in metric.stats if _STAT.match(stat)
+    }
+    return sorted(found or _DEFAULT_STATS, key=lambda stat: float(stat[1:]))
+
+
+def metric_names(stages: list[Stage]) -> list[str]:
+    """Metrics that any stage has, known ones first in the order of the words."""
+    found = {name for stage in stages for name in stage.metrics}
+    return [n for n in METRIC_NAMES if n in found] + sorted(found - METRIC_NAMES.keys())
+
+
+def metric_word(name: str) -> str:
+    return METRIC_NAMES.get(name, name)
+
+
+def main_stat(stages: list[Stage], objectives: list[Objective], metric: str) -> str:
+    """The percentile to show beside p50: the objective's own, else the highest that most stages can carry."""
+    for objective in objectives:
+        if objective.metric == metric and _STAT.match(objective.stat):
+            return objective.stat
+    present = [stage.metrics[metric] for stage in stages if metric in stage.metrics and stage.metrics[metric].n]
+    stats = [stat for stat in stats_of(stages) if stat != "p50"]
+    for stat in reversed(stats):
+        if present and 2 * sum(stat in m.indicative or m.value(stat) is None for m in present) <= len(present):
+            return stat
+    return "p90" if "p90" in stats else stats[0] if stats else "p50"
+
+
+def selected_of(summary: Summary, stages: list[Stage]) -> Stage | None:
+    """The stage that the selection picked, if any."""
+    pick = whole(_mapping(summary.get("selection")).get("selected_stage"))
+    return next((stage for stage in stages if pick is not None and stage.index == pick), None)
+
+
+def reference_of(summary: Summary, stages: list[Stage]) -> Stage | None:
+    """The stage that headline figures speak of: the pick, else the highest stable load, else the first stage."""
+    stable = [stage for stage in stages if stage.stable]
+    kinds = {stage.kind for stage in stages}
+    if (picked := selected_of(summary, stages)) is not None:
+        return picked
+    if "open" in kinds:
+        stable = [stage for stage in stable if stage.kind == "open"] or stable
+    return max(stable, key=lambda s: s.position or 0.0) if stable else stages[0] if stages else None
+
+
+def latency(ms: float | None) -> str:
+    """Milliseconds as people say them, with the unit: 312 ms, 1.24 s."""
+    if ms is None:
+        return "—"
+    return f"{format_number(ms / 1000)} s" if abs(ms) >= 1000 else f"{format_number(ms)} ms"
+
+
+def interval(metric: Metric | None, stat: str) -> str:
+    """'280–350' in the metric's own unit; an unbounded side is '?'; empty without an interval."""
+    pair = metric.intervals.get(stat) if metric else None
+    if pair is None or pair == (None, None):
+        return ""
+    low, high = ("?" if side is None else format_number(side) for side in pair)
+    return f"{low}–{high}"
+
+
+def share(part: float | None, digits: int = 3) -> str:
+    return "—" if part is None else f"{format_number(100 * part, digits)} %"
