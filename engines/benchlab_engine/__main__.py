@@ -1,0 +1,41 @@
+"""`python -m benchlab_engine serve|fetch`: the command line. No logic."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from benchlab_engine.errors import EngineError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit code: 0 done, 2 usage, 3 cannot load or bind."""
+    from benchlab_engine import fetch
+    from benchlab_engine.serve import options
+
+    parser = argparse.ArgumentParser(prog="benchlab_engine", description="The bundled reference engine.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    options.add_arguments(commands.add_parser("serve", help="serve a model over HTTP"))
+    fetcher = commands.add_parser("fetch", help="put a real model into the user's cache and print its path")
+    fetcher.add_argument("name", help=f"one of: {', '.join(fetch.SOURCES)}")
+    try:
+        given = parser.parse_args(argv)
+    except SystemExit as done:
+        return int(done.code or 0)
+    try:
+        if given.command == "fetch":
+            print(fetch.fetch(given.name))  # noqa: T201
+            return 0
+        from benchlab_engine.serve.run import serve
+
+        return serve(options.read(given))
+    except EngineError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        return error.code
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

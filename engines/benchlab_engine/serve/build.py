@@ -1,0 +1,133 @@
+"""From options to an engine: the one place that knows both runners.
+
+The one idea: torch is imported only when its runner is asked for, so the paced engine serves without it. It must not
+know HTTP.
+"""
+
+from __future__ import annotations
+
+import string
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchlab_engine import fetch
+from benchlab_engine.core.loop import Engine
+from benchlab_engine.core.plan import Runner
+from benchlab_engine.core.scheduler import Scheduler, SchedulerConfig
+from benchlab_engine.errors import CANNOT_LOAD, USAGE, EngineError
+from benchlab_engine.serve.options import ServeOptions
+from benchlab_engine.serve.tokens import ByteVocabulary, Vocabulary
+from benchlab_engine.sim.costs import parse_profile
+from benchlab_engine.sim.runner import PacedRunner, SleepingPace
+
+_PACED_CONTEXT = 32_768
+_PACED_BLOCKS = 8_192
+_VISIBLE = tuple((string.ascii_lowercase + "     ").encode())  # what the paced runner writes
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """An engine that can step, its vocabulary, its name, and where its memory went (bytes by part)."""
+
+    engine: Engine
+    vocabulary: Vocabulary
+    name: str
+    ledger: Mapping[str, int | str]
+
+
+def build(options: ServeOptions) -> Built:
+    """Load what the options name. EngineError says what failed."""
+    kind, _, profile = options.runner.partition(":")
+    if kind == "paced":
+        return _paced(options, profile)
+    if options.runner == "torch":
+        return _torch(options)
+    raise EngineError(f"--runner {options.runner!r} is not known; use torch or paced:PROFILE", USAGE)
+
+
+def _paced(options: ServeOptions, profile: str) -> Built:
+    try:
+        costs = parse_profile(profile or "null")
+    except ValueError as error:
+        raise EngineError(f"--runner: {error}", USAGE) from None
+    runner = PacedRunner(costs, _VISIBLE, SleepingPace(), options.seed)
+    name = options.served_model_name or options.model or "paced"
+    config = _config(options, name, options.kv_blocks or _PACED_BLOCKS, options.max_model_len or _PACED_CONTEXT)
+    return Built(_engine(config, runner), ByteVocabulary(), name, {"runner": options.runner, "weights": 0, "kv": 0})
+
+
+def _torch(options: ServeOptions) -> Built:
+    if not options.model:
+        raise EngineError("--model is missing; use smollm2-135m, a directory, FILE.gguf or tiny", USAGE)
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        raise EngineError(
+            "the torch runner needs PyTorch: pip install 'benchlab[engine]', or use --runner paced:teaching",
+            CANNOT_LOAD,
+        ) from None
+    from benchlab_engine.model.load import load
+    from benchlab_engine.serve.tokens_model import vocabulary_of
+
+    path, seed = _locate(options.model)
+    model = load(path, seed, options.dtype, options.threads, ByteVocabulary.SIZE)
+    context = options.max_model_len or model.max_positions
+    if context > model.max_positions:
+        raise EngineError(
+            f"--max-model-len {context} is more than the {model.max_positions} positions of {options.model}", USAGE
+        )
+    blocks = options.kv_blocks or model.auto_blocks(options.block_size, options.max_seqs * context)
+    name = options.served_model_name or (options.model if path is None or not path.exists() else _short(options.model))
+    config = _config(options, f"{options.model}/{options.dtype}", blocks, context)
+    vocabulary = ByteVocabulary() if path is None else vocabulary_of(path, model.metadata)
+    runner = model.runner(blocks, options.block_size)
+    return Built(_engine(config, runner), vocabulary, name, model.ledger())
+
+
+def _short(model: str) -> str:
+    return model if model in fetch.SOURCES else Path(model).name.removesuffix(".gguf")
+
+
+def _locate(model: str) -> tuple[Path | None, int]:
+    """Where the weights lie; None and a seed for a random tiny model."""
+    seed, _, tail = model.rpartition(":")
+    if tail == "tiny":
+        if seed and not seed.isdecimal():
+            raise EngineError(f"--model {model!r}: SEED:tiny needs a whole number, such as 7:tiny", USAGE)
+        return None, int(seed or "0")
+    if model in fetch.SOURCES:
+        found = fetch.find(model)
+        if found is None:
+            raise EngineError(
+                f"{model} is not on this machine ({fetch.shelf_path(model)}); run: benchlab engine fetch {model}"
+            )
+        return found, 0
+    path = Path(model)
+    if not path.exists():
+        known = ", ".join(fetch.SOURCES)
+        raise EngineError(f"--model {model}: no such file or directory, and no known name ({known}, tiny, SEED:tiny)")
+    return path, 0
+
+
+def _config(options: ServeOptions, model_id: str, blocks: int, context: int) -> SchedulerConfig:
+    return SchedulerConfig(
+        max_seqs=options.max_seqs,
+        max_batched_tokens=options.max_batched_tokens,
+        max_prefill_tokens=options.max_prefill_tokens,
+        block_size=options.block_size,
+        num_blocks=blocks,
+        max_model_len=context,
+        queue_limit=options.queue_limit,
+        policy=options.policy,
+        prefix_cache=options.prefix_cache,
+        model_id=model_id,
+    )
+
+
+def _engine(config: SchedulerConfig, runner: Runner) -> Engine:
+    try:
+        return Engine(Scheduler(config), runner, time.monotonic_ns)
+    except ValueError as error:
+        raise EngineError(str(error), USAGE) from None

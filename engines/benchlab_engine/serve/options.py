@@ -1,0 +1,108 @@
+"""The command line of `serve`, checked.
+
+The one idea: text in, one frozen value out, and a refusal names the flag. It must not load anything.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+
+from benchlab_engine.core.scheduler import POLICIES
+from benchlab_engine.sim.costs import parse_duration
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """What `serve` was asked for. kv_blocks 0 and max_model_len 0: chosen from the model. Times in ns."""
+
+    model: str
+    runner: str
+    dtype: str
+    max_seqs: int
+    max_batched_tokens: int
+    max_prefill_tokens: int
+    block_size: int
+    kv_blocks: int
+    prefix_cache: bool
+    policy: str
+    queue_limit: int
+    max_wait_ns: int
+    max_model_len: int
+    threads: int
+    host: str
+    port: int
+    served_model_name: str
+    api_key: str
+    allow_faults: bool
+    fault: str
+    drain_ns: int
+    seed: int
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags of `serve`."""
+    add = parser.add_argument
+    add("--model", default="", help="smollm2-135m, a Hugging Face directory, FILE.gguf, tiny or SEED:tiny")
+    add("--runner", default="torch", help="torch, or paced:PROFILE (teaching, null, ttft=50ms,itl=20ms)")
+    add("--dtype", default="auto", choices=("auto", "bf16", "fp32", "fp16"))
+    add("--max-seqs", type=_at_least(1), default=16, help="requests that run at once")
+    add("--max-batched-tokens", type=_at_least(1), default=512, help="tokens of one step")
+    add("--max-prefill-tokens", type=_at_least(0), default=0, help="of those, at most so many of prompts; 0: no limit")
+    add("--block-size", type=_at_least(1), default=16, help="tokens of one KV block")
+    add("--kv-blocks", type=_blocks, default=0, help="blocks of the KV pool, or auto")
+    add("--prefix-cache", action=argparse.BooleanOptionalAction, default=True)
+    add("--policy", default="continuous", choices=POLICIES)
+    add("--queue-limit", type=_at_least(0), default=256, help="requests that may wait beyond those that run")
+    add("--max-wait", type=_duration, default=0, help="refuse a request that has waited so long, such as 2s; 0s: never")
+    add("--max-model-len", type=_at_least(0), default=0, help="tokens of prompt and output together; 0: the model's")
+    add("--threads", type=_at_least(0), default=0, help="CPU threads of the torch runner; 0: torch's choice")
+    add("--host", default="127.0.0.1")
+    add("--port", type=_port, default=8000, help="0: any free one")
+    add("--served-model-name", default="")
+    add("--api-key", default="")
+    add("--allow-faults", action="store_true", help="let the header x-benchlab-fault spoil answers (paced: always)")
+    add("--fault", default="", help="spoil every answer, such as stall=500ms@3; paced or with --allow-faults")
+    add("--drain", type=_duration, default=30_000_000_000, help="how long running answers may take after SIGTERM")
+    add("--seed", type=int, default=0, help="of the paced runner's tokens")
+
+
+def read(given: argparse.Namespace) -> ServeOptions:
+    """The parsed flags as one value."""
+    values = {
+        "model": given.model, "runner": given.runner, "dtype": given.dtype, "max_seqs": given.max_seqs,
+        "max_batched_tokens": given.max_batched_tokens, "max_prefill_tokens": given.max_prefill_tokens,
+        "block_size": given.block_size, "kv_blocks": given.kv_blocks, "prefix_cache": given.prefix_cache,
+        "policy": given.policy, "queue_limit": given.queue_limit, "max_wait_ns": given.max_wait,
+        "max_model_len": given.max_model_len, "threads": given.threads, "host": given.host, "port": given.port,
+        "served_model_name": given.served_model_name, "api_key": given.api_key,
+        "allow_faults": given.allow_faults, "fault": given.fault, "drain_ns": given.drain, "seed": given.seed,
+    }  # fmt: skip
+    return ServeOptions(**values)
+
+
+class _at_least:  # noqa: N801  argparse shows the name of a type in its messages
+    def __init__(self, low: int) -> None:
+        self._low = low
+
+    def __call__(self, text: str) -> int:
+        if not text.lstrip("-").isdecimal() or int(text) < self._low:
+            raise argparse.ArgumentTypeError(f"{text!r}: a whole number of at least {self._low} is expected")
+        return int(text)
+
+
+def _blocks(text: str) -> int:
+    return 0 if text == "auto" else _at_least(1)(text)
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r}: a port from 0 to 65535 is expected")
+    return int(text)
+
+
+def _duration(text: str) -> int:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
