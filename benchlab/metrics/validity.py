@@ -1,0 +1,273 @@
+"""Can these numbers be believed? The measurement's verdict: rules on the client and its records, never on the server.
+
+A server may be as slow or overloaded as it likes: that is a stage's condition. What is judged here is whether every
+request is accounted for, went out on time, was stamped well, and whether anything impossible stands in the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from benchlab.metrics import request
+from benchlab.metrics.audit import impossible
+from benchlab.metrics.columns import Bools, Columns, Floats
+from benchlab.metrics.quantiles import ordered, quantile
+from benchlab.metrics.rule import Rule, State, judged, worst
+from benchlab.metrics.window import Window
+from benchlab.records.event import Outcome
+from benchlab.units import NS_PER_MS, NS_PER_S
+
+Verdict = Literal["VALID", "WARN", "INVALID"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What is still believed. `*_fail` makes the measurement INVALID, the other a warning; shares are 0..1."""
+
+    missed_share: float = 0.02
+    missed_share_fail: float = 0.05
+    lag_ms: float = 10.0
+    lag_ttft_share: float = 0.01
+    lag_fail_factor: float = 5.0
+    cpu_share: float = 0.80
+    cpu_share_fail: float = 0.95
+    loop_lag_ms: float = 5.0
+    loop_lag_ms_fail: float = 50.0
+    merged_share: float = 0.05
+    length_band: float = 0.10
+    cached_share: float = 0.01
+    cached_share_fail: float = 0.10
+    telemetry_gap_s: float = 2.0
+    client_fault_share: float = 0.001
+    held_share: float = 0.01
+    held_share_fail: float = 0.10
+
+
+CI = Limits()
+PUBLISH = Limits(missed_share=0.01, lag_ms=5.0, cpu_share=0.60, merged_share=0.02, cached_share=0.0, held_share=0.0)
+
+
+def verdict_of(rules: list[Rule]) -> Verdict:
+    """VALID, WARN or INVALID from the gravest rule; what was not checked does not count against it."""
+    verdicts: dict[State, Verdict] = {"fail": "INVALID", "warn": "WARN"}
+    return verdicts.get(worst(rules), "VALID")
+
+
+def stage_rules(
+    c: Columns, w: Window | None, stage: Mapping[str, Any], manifest: Mapping[str, Any], limits: Limits = CI
+) -> list[Rule]:
+    """The rules of one stage. `stage` is its entry in the manifest."""
+    number = int(stage.get("stage", 0))
+    inside = w.holds(c.number("intended_ns")) if w is not None else np.ones(c.n, dtype=np.bool_)
+    return [
+        _complete(c, stage, number),
+        _on_time(c, w, inside, limits, number),
+        _dispatch_lag(c, inside, limits, number),
+        *_workers(stage, limits, number),
+        _stamps(c, limits, number),
+        _lengths(c, inside, manifest, limits, number),
+        _cold(c, inside, manifest, limits, number),
+        _impossible(c, number),
+        _client_faults(c, inside, limits, number),
+        _cap(c, inside, stage, limits, number),
+        _counts(c, number),
+    ]
+
+
+def run_rules(manifest: Mapping[str, Any], telemetry: pa.Table, limits: Limits = CI) -> list[Rule]:
+    """The rules of the whole run: the server stayed the same, telemetry has no holes."""
+    return [_same_server(manifest), _telemetry(manifest, telemetry, limits)]
+
+
+def _complete(c: Columns, stage: Mapping[str, Any], number: int) -> Rule:
+    planned = stage.get("planned")
+    ids = c.table.column("request_id")
+    twice = c.n - len(pc.unique(ids))
+    nameless = int((c.outcome < 0).sum())
+    if twice or nameless:
+        hint = f"{twice} request ids stand twice, {nameless} rows have no known outcome: the file is damaged"
+        return Rule("complete_records", "fail", twice + nameless, 0, hint, number)
+    if planned is None:
+        return Rule("complete_records", "pass", c.n, None, "", number)
+    # A stage that was cut short is `incomplete` and says so; one that claims to be whole must be.
+    cut = stage.get("complete") is False
+    bad: State = "warn" if cut and c.n < int(planned) else "fail"
+    state: State = "pass" if c.n == int(planned) else bad
+    hint = "" if state == "pass" else f"{abs(int(planned) - c.n)} records of {planned} planned requests differ"
+    return Rule("complete_records", state, c.n, int(planned), hint, number)
+
+
+def _on_time(c: Columns, w: Window | None, inside: Bools, limits: Limits, number: int) -> Rule:
+    """The share of due requests that the client itself did not start inside the stage: its own part of a low rate."""
+    due = int(inside.sum())
+    if not due:
+        return Rule("rate_held", "not checked", None, limits.missed_share, "nothing was due", number)
+    dispatched = c.number("dispatched_ns")
+    late = np.isnan(dispatched) | c.is_outcome(Outcome.NOT_SENT)
+    if w is not None:
+        grace = (
+            2 * limits.lag_ms * limits.lag_fail_factor * NS_PER_MS
+        )  # a last arrival just before w1 may be just after
+        late |= dispatched >= w.w1_ns + grace
+    hint = "the client could not keep the rate: --workers, a faster client host, or a higher --max-inflight"
+    return judged(
+        "rate_held",
+        int((inside & late).sum()) / due,
+        limits.missed_share,
+        hint,
+        fail=limits.missed_share_fail,
+        stage=number,
+    )
+
+
+def _p99(values: Floats) -> float | None:
+    known = values[np.isfinite(values)]
+    return quantile(ordered(known), 0.99) if len(known) else None
+
+
+def _dispatch_lag(c: Columns, inside: Bools, limits: Limits, number: int) -> Rule:
+    lag = _p99(request.dispatch_lag(c).values[inside])
+    first = request.ttft(c).values[inside & c.is_outcome(Outcome.OK)]
+    first = first[np.isfinite(first)]
+    middle = float(np.median(first)) if len(first) else 0.0
+    limit = max(limits.lag_ms, limits.lag_ttft_share * middle)
+    hint = "the client was late: --workers, --pacing precise, or a quieter client host"
+    return judged("dispatch_lag_p99_ms", lag, limit, hint, fail=limit * limits.lag_fail_factor, stage=number)
+
+
+def _workers(stage: Mapping[str, Any], limits: Limits, number: int) -> list[Rule]:
+    workers = stage.get("workers") or []
+    shares = [w["cpu_s"] / w["wall_s"] for w in workers if w.get("cpu_s") is not None and w.get("wall_s")]
+    lags = [lag["p99"] for w in workers if (lag := w.get("loop_lag_ms")) and lag.get("p99") is not None]
+    busy = max(shares) if shares else None
+    lagging = max(lags) if lags else None
+    more = "the client is the bottleneck: more --workers, or a client host of its own"
+    return [
+        judged("client_cpu_share", busy, limits.cpu_share, more, fail=limits.cpu_share_fail, stage=number),
+        judged("loop_lag_p99_ms", lagging, limits.loop_lag_ms, more, fail=limits.loop_lag_ms_fail, stage=number),
+    ]
+
+
+def merged(c: Columns) -> tuple[float, float] | None:
+    """(share of text events that shared a read with another, p99 of how much earlier those may have come in ms)."""
+    if not len(c.visible):
+        return None
+    slack = c.slack_ns > 0
+    after = np.concatenate([[False], slack[:-1] & (c.event_row[1:] == c.event_row[:-1])]) if len(slack) else slack
+    shared = (slack | after)[c.visible]
+    width = c.slack_ns[c.visible][shared].astype(np.float64)
+    return float(shared.mean()), (float(np.quantile(width, 0.99)) / NS_PER_MS if len(width) else 0.0)
+
+
+def _stamps(c: Columns, limits: Limits, number: int) -> Rule:
+    found = merged(c)
+    if found is None:
+        return Rule("merged_chunk_share", "not checked", None, limits.merged_share, "no text came", number)
+    share, width = found
+    hint = (
+        f"{share:.0%} of text events shared a read (up to {width:.3g} ms early): gaps, ITL and TPOT of those are not "
+        "sharp; look for a buffering proxy, or stamp with --transport native"
+    )
+    return judged("merged_chunk_share", share, limits.merged_share, hint, stage=number)
+
+
+def _lengths(c: Columns, inside: Bools, manifest: Mapping[str, Any], limits: Limits, number: int) -> Rule:
+    """Realised over requested output tokens; too few counts only where the length was forced."""
+    asked, got = c.number("requested_tokens"), c.number("output_tokens")
+    known = (
+        inside & c.is_outcome(Outcome.OK) & ~np.isnan(asked) & ~np.isnan(got) & ~c.text_is("tokens_source", "chunks")
+    )
+    if not known.any():
+        return Rule(
+            "output_lengths", "not checked", None, limits.length_band, "no length was asked, or none told", number
+        )
+    sampling = manifest.get("sampling") or {}
+    forced = bool(sampling.get("ignore_eos")) or sampling.get("min_tokens") is not None
+    ratio = got[known] / np.maximum(asked[known], 1)
+    off = ratio - 1
+    worst_off = float(np.abs(off).max()) if forced else float(max(0.0, off.max()))
+    mean_off = float(abs(off.mean())) if forced else worst_off
+    place = int(np.argmax(np.abs(off) if forced else off))
+    hint = f"{got[known][place]:.0f} of {asked[known][place]:.0f} tokens in the worst request: not the length asked for"
+    value = max(mean_off, worst_off)
+    return judged("output_lengths", value, limits.length_band, hint, stage=number)
+
+
+def _cold(c: Columns, inside: Bools, manifest: Mapping[str, Any], limits: Limits, number: int) -> Rule:
+    declared = (manifest.get("workload") or {}).get("cache")
+    cached, prompt = c.number("cached_tokens"), c.number("prompt_tokens")
+    known = inside & ~np.isnan(cached) & (prompt > 0)
+    share = float(cached[known].sum() / prompt[known].sum()) if known.any() else None
+    if declared != "cold":
+        return Rule("cold_cache_hits", "not checked", share, None, "the workload is not declared cold", number)
+    hint = "the prefix cache was warm: a new --seed, a restart of the engine, or declare --cache warm"
+    return judged("cold_cache_hits", share, limits.cached_share, hint, fail=limits.cached_share_fail, stage=number)
+
+
+def _impossible(c: Columns, number: int) -> Rule:
+    faults = impossible(c)
+    total = sum(faults.values())
+    hint = "; ".join(f"{many} x {what}" for what, many in faults.items())
+    return Rule("impossible_numbers", "fail" if total else "pass", total, 0, hint, number)
+
+
+def _client_faults(c: Columns, inside: Bools, limits: Limits, number: int) -> Rule:
+    due = int(inside.sum())
+    share = float((inside & c.text_is("error_kind", "client")).sum()) / due if due else None
+    hint = "the client ran out of descriptors or ports: raise `ulimit -n`, keep connections alive, or lower the load"
+    return judged("client_faults", share, 0.0, hint, fail=limits.client_fault_share, stage=number)
+
+
+def _cap(c: Columns, inside: Bools, stage: Mapping[str, Any], limits: Limits, number: int) -> Rule:
+    if stage.get("kind") == "closed":
+        return Rule("inflight_cap", "not checked", None, limits.held_share, "a closed loop is its own cap", number)
+    due = int(inside.sum())
+    held = inside & (np.nan_to_num(c.number("held_ns")) > NS_PER_MS)
+    share = float(held.sum()) / due if due else None
+    hint = (
+        "--max-inflight governed the load, not the rate: open-loop figures do not hold; raise it, or use --concurrency"
+    )
+    return judged("inflight_cap", share, limits.held_share, hint, fail=limits.held_share_fail, stage=number)
+
+
+def _counts(c: Columns, number: int) -> Rule:
+    """A server that counts fewer tokens than it sent chunks of text counts something else."""
+    counted = c.text_is("tokens_source", "usage") & c.is_outcome(Outcome.OK)
+    if not counted.any():
+        return Rule("token_counts", "not checked", None, 0.0, "the server sends no count", number)
+    share = float((counted & (c.number("output_tokens") < c.visible_count)).sum()) / float(counted.sum())
+    return judged("token_counts", share, 0.02, "usage tells fewer tokens than chunks of text came", stage=number)
+
+
+def _same_server(manifest: Mapping[str, Any]) -> Rule:
+    endpoint = manifest.get("endpoint") or {}
+    before, after = endpoint.get("models_at_start"), endpoint.get("models_at_end")
+    if not before or not after:
+        return Rule("same_server", "not checked", None, None, "the endpoint does not list its models at both ends")
+    same = sorted(map(str, before)) == sorted(map(str, after))
+    names = ", ".join(sorted(map(str, after)))
+    return Rule("same_server", "pass" if same else "fail", names, None, "" if same else "another model at the end")
+
+
+def _telemetry(manifest: Mapping[str, Any], telemetry: pa.Table, limits: Limits) -> Rule:
+    told = manifest.get("telemetry") or {}
+    period = (told.get("period_ns") or 0) / NS_PER_S
+    limit = max(limits.telemetry_gap_s, 4 * period)
+    if telemetry.num_rows == 0:
+        return Rule("telemetry_gap_s", "not checked", None, limit, "no telemetry was taken")
+    widest = 0.0
+    for source in pc.unique(telemetry.column("source")).to_pylist():
+        mine = telemetry.filter(pc.equal(telemetry.column("source"), source))
+        when = np.unique(np.asarray(mine.column("t_ns").to_numpy()))
+        widest = max(widest, float(np.diff(when).max()) / NS_PER_S if len(when) > 1 else 0.0)
+    gaps = told.get("gaps") or []
+    rule = judged("telemetry_gap_s", widest, limit, "telemetry has holes: its figures for those stages are partial")
+    if gaps and rule.state == "pass":
+        return Rule("telemetry_gap_s", "warn", widest, limit, f"{len(gaps)} gaps noted while sampling")
+    return rule

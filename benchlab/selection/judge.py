@@ -1,0 +1,45 @@
+"""A run judged whole: summary, selection and gates in one dictionary, ready to be written as summary.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchlab.metrics.goodput import SloClause
+from benchlab.metrics.summary import PERCENTILES, summarise
+from benchlab.metrics.validity import CI, Limits
+from benchlab.records.manifest import finite
+from benchlab.records.store import Run
+from benchlab.selection.gate import assertions, regressions
+from benchlab.selection.pick import Mode, pick
+from benchlab.selection.slo import Clause, Regression, parse_objective, parse_slo, percentiles_with
+
+
+def judge(
+    run: Run,
+    *,
+    slo: Sequence[SloClause] | None = None,
+    objectives: Sequence[Clause] | None = None,
+    mode: Mode = "point",
+    percentiles: Sequence[float] | None = None,
+    gates: Sequence[Clause] = (),
+    max_regression: Sequence[Regression] = (),
+    baseline: Mapping[str, Any] | None = None,
+    limits: Limits = CI,
+) -> dict[str, Any]:
+    """The whole summary of a stored run. What is None is taken from the run's manifest, as it was asked for then."""
+    manifest = run.manifest
+    if slo is None:
+        slo = [parse_slo(str(text)) for text in (manifest.get("slo") or {}).get("clauses") or []]
+    if objectives is None:
+        objectives = [parse_objective(str(text)) for text in manifest.get("objectives") or []]
+    if percentiles is None:
+        percentiles = [float(p) for p in manifest.get("percentiles") or PERCENTILES]
+    wanted = percentiles_with(percentiles, [*objectives, *gates, *max_regression])
+    summary = summarise(run, slo=slo, percentiles=wanted, limits=limits)
+    summary["objectives"] = [clause.text for clause in objectives]
+    summary["selection"] = pick(summary["stages"], objectives, mode=mode).as_dict()
+    rows = assertions(summary, gates) + regressions(summary, baseline, max_regression)
+    summary["gates"] = [row.as_dict() for row in rows]
+    clean: dict[str, Any] = finite(summary)
+    return clean
