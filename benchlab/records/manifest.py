@@ -35,8 +35,18 @@ from benchlab.errors import StorageError, UsageError
 Manifest = dict[str, Any]
 
 _SECRET_HEADER = re.compile(r"auth|key|token|secret|cookie|password|credential", re.IGNORECASE)
-_SECRET_VALUE = re.compile(r"\b(sk-|hf_|Bearer\s+)\S+", re.IGNORECASE)
-_USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
+_FLAG_WORDS = "auth|authorization|bearer|key|apikey|token|secret|cookies?|password|passwd|credentials?"
+_SECRET_FLAG = re.compile(rf"(^|[-_])({_FLAG_WORDS})($|[-_])", re.IGNORECASE)
+"""Whole words of a flag or variable: `--api-key` and `HF_TOKEN` are meant, `--max-tokens` and `--tokenizer` are not."""
+_SECRET_VALUE = re.compile(r"\b(sk[-_]|hf_|gsk_|ghp_|nvapi-|xai-|AIza|Bearer\s+)[^\s\"',}]+", re.IGNORECASE)
+_SECRET_PAIR = re.compile(
+    r"((?:api[-_]?key|access[-_]?token|auth[-_]?token|authorization|client[-_]?secret|secret|password|passwd)"
+    r"[\"']?\s*[:=]\s*[\"']?)((?:Bearer|Basic)\s+)?[^\s\"'&,}]+",
+    re.IGNORECASE,
+)
+_USERINFO = re.compile(r"(?<=://)[^/\s]*@")
+_BARE_USERINFO = re.compile(r"(?<![^\s=])[^\s/:@=]+:[^\s/]+@(?=[^\s/@])")
+"""`user:password@host`, an URL whose scheme was left out."""
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -89,7 +99,9 @@ def write_whole(path: Path, data: bytes) -> None:
 
 def redact_text(text: str) -> str:
     """The text with what looks like a key, and user names in URLs, replaced by ***."""
-    return _USERINFO.sub("***@", _SECRET_VALUE.sub(lambda found: found.group(1) + "***", text))
+    text = _BARE_USERINFO.sub("***@", _USERINFO.sub("***@", text))
+    text = _SECRET_PAIR.sub(lambda found: found.group(1) + (found.group(2) or "") + "***", text)
+    return _SECRET_VALUE.sub(lambda found: found.group(1) + "***", text)
 
 
 def redact_headers(headers: dict[str, str]) -> dict[str, str]:
@@ -107,7 +119,12 @@ def redact_argv(argv: list[str]) -> list[str]:
             name, colon, _ = word.partition(":")
             clean.append(f"{name}: ***" if colon else "***")
             hide_next = False
-        elif flag in ("-H", "--header") or (flag.startswith("--") and _SECRET_HEADER.search(flag)):
+        elif word.startswith("-H") and len(word) > 2 and not word.startswith("-H="):  # glued: -HName:value
+            name, colon, _ = word.partition(":")
+            clean.append(f"{name}: ***" if colon else "-H***")
+        elif equals and not flag.startswith("-") and _SECRET_FLAG.search(flag) and flag.isidentifier():
+            clean.append(f"{flag}=***")  # an environment assignment
+        elif flag in ("-H", "--header") or (flag.startswith("--") and _SECRET_FLAG.search(flag)):
             hide_next = not equals
             name, colon, _ = value.partition(":")
             clean.append(flag + equals + ((f"{name}: ***" if colon else "***") if equals else ""))

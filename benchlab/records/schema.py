@@ -85,6 +85,7 @@ BEGUN = pa.schema(
         ("session_id", pa.string()),
         ("turn", pa.int32()),
         ("tenant", pa.string()),
+        ("tags", pa.list_(pa.string())),
         ("requested_tokens", pa.int64()),
         ("host", pa.string()),
         ("worker", pa.int32()),
@@ -140,7 +141,8 @@ def records_from(table: pa.Table) -> Iterator[Record]:
 
 
 def record_from_row(row: dict[str, Any]) -> Record:
-    """One record from a row as pyarrow's `to_pylist` gives it."""
+    """One record from a row as pyarrow's `to_pylist` gives it. A null takes the field's default, if it has one."""
+    row = {name: value for name, value in row.items() if value is not None}
     row["outcome"] = Outcome(row["outcome"])
     row["chunk_kind"] = [Kind(kind) for kind in row.get("chunk_kind") or ()]
     for name in ("tags", "unknown"):

@@ -117,17 +117,23 @@ def merge(folder: Path, *, why_unfinished: str) -> pa.Table:
     """
     finished = _read(folder, "*.requests.arrow", REQUESTS)
     begun = _read(folder, "*.begun.arrow", BEGUN)
-    have = set(finished.column("request_id").to_pylist())
+    ids = finished.column("request_id").to_pylist()
+    have = set(ids)
+    if len(have) < len(ids):  # a write that failed half way and was tried again
+        first = {request_id: row for row, request_id in reversed(list(enumerate(ids)))}
+        finished = finished.take(sorted(first.values()))
+    rows = {row["request_id"]: row for row in begun.to_pylist()}
     lost = [
         Record(
-            **{name: value for name, value in row.items() if name != "worker"},
+            **{name: value for name, value in row.items() if name not in ("worker", "tags")},
             worker=row["worker"] or 0,
+            tags=tuple(row["tags"] or ()),
             outcome=Outcome.UNFINISHED,
             error=why_unfinished,
             error_kind="killed",
             unknown=("sent_ns", "chunk_ns"),
         )
-        for row in begun.to_pylist()
+        for row in rows.values()
         if row["request_id"] not in have
     ]
     if lost:

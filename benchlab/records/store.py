@@ -43,7 +43,9 @@ def new_run_directory(out: Path | None, *, name: str, wall_ns: int) -> tuple[Pat
                 hint="give another -o/--out",
             )
         path.mkdir(parents=True, exist_ok=True)
-        (path / "spool").mkdir(exist_ok=True)
+        (path / "spool").mkdir()  # whoever makes it owns the directory, also when two runs start at once
+    except FileExistsError as error:
+        raise UsageError("another run has just taken it", where=str(path), hint="give another -o/--out") from error
     except OSError as error:
         raise StorageError(
             f"cannot be made: {error.strerror or error}", where=str(path), hint="give -o/--out"

@@ -1,0 +1,215 @@
+"""The OpenAI dialects, chat and completions, as real servers speak them (their habits: tests/fixtures/wire).
+
+Rules that the habits teach: the last text can come in the event that carries the finish reason; usage can come in
+any event, on every event, or once a choice; an empty delta is no token; choices may be empty, null or missing; some
+servers never send [DONE], so a finish reason and a clean end make an answer complete.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from benchlab.clients.dialect import MAX_MESSAGE, describe_error
+from benchlab.records.event import VISIBLE, Kind, Outcome
+from benchlab.records.recorder import Recorder
+from benchlab.workload.item import WorkloadItem
+
+_decode = msgspec.json.Decoder().decode
+
+
+class OpenAI:
+    """`/v1/chat/completions` or `/v1/completions`. `extra` is merged into each body last (`--body`)."""
+
+    def __init__(self, api: Literal["chat", "completions"], model: str, extra: dict[str, Any] | None = None) -> None:
+        self.api, self.model, self.extra = api, model, extra or {}
+        self.path = "/v1/chat/completions" if api == "chat" else "/v1/completions"
+
+    def body(self, item: WorkloadItem) -> bytes:
+        document: dict[str, Any] = {"model": self.model}
+        if self.api == "chat":
+            document["messages"] = item.messages or [{"role": "user", "content": item.prompt or ""}]
+        else:
+            document["prompt"] = item.prompt if item.prompt is not None else flat_prompt(item.messages or [])
+        document |= {"stream": True, "stream_options": {"include_usage": True}}
+        if item.output_tokens is not None:
+            document["max_tokens"] = item.output_tokens
+        if item.tools and self.api == "chat":
+            document["tools"] = item.tools
+        document |= item.sampling or {}
+        document |= self.extra
+        return msgspec.json.encode(document)
+
+    def conversation(self, recorder: Recorder, item: WorkloadItem) -> OpenAIConversation:
+        asked = (item.sampling or {}).get("n", self.extra.get("n", 1))
+        return OpenAIConversation(recorder, choices=asked if isinstance(asked, int) else 1)
+
+
+def flat_prompt(messages: list[dict[str, Any]]) -> str:
+    """Chat messages as one prompt for a completions endpoint: their texts, a blank line between them."""
+    return "\n\n".join(str(message.get("content") or "") for message in messages)
+
+
+class OpenAIConversation:
+    """Reads one answer, event by event."""
+
+    __slots__ = ("_choices", "_finished", "_open", "_recorder", "_usage_always", "_usage_only", "complete")
+
+    def __init__(self, recorder: Recorder, choices: int = 1) -> None:
+        self._recorder = recorder
+        self._choices = choices
+        self._open: set[int] = set()
+        self._finished: set[int] = set()
+        self._usage_always = True
+        self._usage_only = 0
+        self.complete = False
+
+    def event(self, name: bytes, data: bytes, ns: int, slack_ns: int) -> None:
+        recorder = self._recorder
+        if data.strip() == b"[DONE]":
+            recorder.chunk(ns, Kind.DONE, slack_ns=slack_ns)
+            recorder.done_seen = self.complete = True
+            return
+        if not data.strip():
+            recorder.chunk(ns, Kind.EMPTY, slack_ns=slack_ns)  # a keep-alive in the clothes of an event
+            return
+        try:
+            document = _decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            recorder.fail(Outcome.ERROR_PROTOCOL, f"an event is not JSON: {error}"[:MAX_MESSAGE], ns=ns, kind="json")
+            return
+        if not isinstance(document, dict):
+            recorder.fail(Outcome.ERROR_PROTOCOL, "an event holds no JSON object", ns=ns, kind="json")
+            return
+        if document.get("error") or name == b"error" or document.get("object") == "error":
+            self._error(document, ns, slack_ns)
+            return
+        choices = document.get("choices")
+        text, kind = self._read_choices(choices if isinstance(choices, list) else [])
+        usage = document.get("usage")
+        tokens = self._read_usage(usage, has_choices=bool(choices), kind=kind) if isinstance(usage, dict) else None
+        if kind in VISIBLE and not isinstance(usage, dict):
+            self._usage_always = False
+        if kind is None:
+            kind = Kind.USAGE if usage else Kind.EMPTY
+        recorder.chunk(ns, kind, tokens=tokens if kind in VISIBLE else None, slack_ns=slack_ns, text=text)
+
+    def whole(self, body: bytes, ns: int) -> None:
+        try:
+            document = _decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            words = "HTML" if body.lstrip()[:1] == b"<" else "neither events nor JSON"
+            self._recorder.fail(Outcome.ERROR_PROTOCOL, f"the server answered {words}", ns=ns, kind="body")
+            return
+        if isinstance(document, dict) and (document.get("error") or document.get("object") == "error"):
+            self._error(document, ns, 0)
+            return
+        self._recorder.fail(
+            Outcome.ERROR_PROTOCOL,
+            "the server did not stream: it sent one JSON body, so no token has a time",
+            ns=ns,
+            kind="not_streamed",
+        )
+
+    def ended(self, ns: int) -> None:
+        if self._finished and (self._open or len(self._finished) < self._choices):
+            self._recorder.finish_reason = None
+            of = max(self._choices, len(self._finished) + len(self._open))
+            words = f"the stream ended with {len(self._finished)} of {of} choices finished"
+            self._recorder.fail(Outcome.INCOMPLETE, words, ns=ns, kind="choices")
+        self._recorder.end(ns)
+
+    def _error(self, document: dict[str, Any], ns: int, slack_ns: int) -> None:
+        error = document.get("error")
+        detail = error if isinstance(error, dict) else document
+        code = detail.get("code") or detail.get("type")
+        self._recorder.chunk(ns, Kind.ERROR, slack_ns=slack_ns)
+        kind = str(code)[:64] if code is not None else None
+        self._recorder.fail(Outcome.ERROR_STREAM, describe_error(document)[:MAX_MESSAGE], ns=ns, kind=kind)
+
+    def _read_choices(self, choices: list[Any]) -> tuple[str, Kind | None]:
+        """Text and kind of an event; notes which choices are open and which have finished."""
+        pieces: list[str] = []
+        best: Kind | None = None
+        for choice in choices:
+            if not isinstance(choice, dict):
+                continue
+            index = choice.get("index")
+            index = index if isinstance(index, int) else 0
+            text, kind = read_delta(choice)
+            if index not in self._finished:
+                self._open.add(index)
+            if reason := choice.get("finish_reason"):
+                self._open.discard(index)
+                self._finished.add(index)
+                self._recorder.finish_reason = str(reason)[:64]
+                kind = kind if kind in VISIBLE else Kind.FINISH
+            if text:
+                pieces.append(text)
+            if best is None or _RANK[kind] < _RANK[best]:
+                best = kind
+        return "".join(pieces), best
+
+    def _read_usage(self, usage: dict[str, Any], *, has_choices: bool, kind: Kind | None) -> int | None:
+        """Take the server's counts; returns the tokens of this very event where usage came on every event so far."""
+        output = _count(usage, "completion_tokens")
+        details = usage.get("completion_tokens_details") or {}
+        prompt_details = usage.get("prompt_tokens_details") or {}
+        if not has_choices:
+            self._usage_only += 1
+            if self._choices > 1 and self._usage_only > 1 and output is not None:
+                output += self._recorder.output_tokens or 0  # one usage event a choice: their sum is the answer's
+        self._recorder.usage(
+            prompt=_count(usage, "prompt_tokens"),
+            output=output,
+            reasoning=_count(details, "reasoning_tokens") if isinstance(details, dict) else None,
+            cached=_count(prompt_details, "cached_tokens") if isinstance(prompt_details, dict) else None,
+        )
+        if kind in VISIBLE and self._usage_always and output is not None:
+            return self._recorder.tokens_so_far(output)
+        return None
+
+
+_MAX_COUNT = 2**31
+"""No answer has that many tokens, and a larger number would not fit the records."""
+_KINDS = (Kind.CONTENT, Kind.REASONING, Kind.TOOL_CALL, Kind.FINISH, Kind.ROLE, Kind.EMPTY)
+_RANK = {kind: rank for rank, kind in enumerate(_KINDS)}
+
+
+def read_delta(choice: dict[str, Any]) -> tuple[str, Kind]:
+    """Text and kind of one choice of a chat or completions event."""
+    delta = choice.get("delta")
+    if not isinstance(delta, dict):
+        text = choice.get("text")
+        return (text, Kind.CONTENT) if isinstance(text, str) and text else ("", Kind.EMPTY)
+    for key, kind in (
+        ("content", Kind.CONTENT),
+        ("refusal", Kind.CONTENT),
+        ("reasoning_content", Kind.REASONING),
+        ("reasoning", Kind.REASONING),
+    ):
+        text = delta.get(key)
+        if isinstance(text, str) and text:
+            return text, kind
+    if text := _tool_text(delta):
+        return text, Kind.TOOL_CALL
+    return "", Kind.ROLE if delta.get("role") else Kind.EMPTY
+
+
+def _tool_text(delta: dict[str, Any]) -> str:
+    calls = delta.get("tool_calls")
+    calls = list(calls) if isinstance(calls, list) else []
+    if delta.get("function_call"):
+        calls.append({"function": delta["function_call"]})
+    pieces: list[str] = []
+    for call in calls:
+        function = call.get("function") if isinstance(call, dict) else None
+        if isinstance(function, dict):
+            pieces += [str(function.get(key) or "") for key in ("name", "arguments")]
+    return "".join(pieces)
+
+
+def _count(usage: dict[str, Any], key: str) -> int | None:
+    value = usage.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MAX_COUNT else None
