@@ -6,12 +6,14 @@ below reading size. It must not know what any figure is about.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from benchlab.report.html import Child, Html, el
 
 WIDE, NARROW = 760.0, 350.0
+_UNIT = re.compile(r"(\d) (%|ms|s|/s|users?)(?=\W|$)")
 MARGIN_LEFT, MARGIN_TOP = 62.0, 24.0
 
 
@@ -42,14 +44,16 @@ def key_item(class_: str, label: str, *, shape: str = "line") -> Html:
     )
 
 
-def data_table(columns: Sequence[str], rows: Sequence[Sequence[Child]], caption: str, *, text_columns: int = 1) -> Html:
-    """A table with scoped headers; all but the first `text_columns` columns are aligned as numbers."""
-    head = [el("th", name, scope="col", class_=None if i < text_columns else "num") for i, name in enumerate(columns)]
+def data_table(
+    columns: Sequence[str], rows: Sequence[Sequence[Child]], caption: str, *, text: Sequence[int] = (0,)
+) -> Html:
+    """A table with scoped headers; all columns but those in `text` are aligned as numbers."""
+    head = [el("th", name, scope="col", class_=None if i in text else "num") for i, name in enumerate(columns)]
     body = [
         el(
             "tr",
             [
-                el("th", cell, scope="row") if i == 0 else el("td", cell, class_=None if i < text_columns else "num")
+                el("th", cell, scope="row") if i == 0 else el("td", cell, class_=None if i in text else "num")
                 for i, cell in enumerate(row)
             ],
         )
@@ -59,9 +63,14 @@ def data_table(columns: Sequence[str], rows: Sequence[Sequence[Child]], caption:
     return el("div", table, class_="scroll", tabindex="0", role="region", aria_label=caption)
 
 
+def unbroken(text: str) -> str:
+    """The sentence with its numbers tied to their units, so that no line ends between them."""
+    return _UNIT.sub("\\1\u00a0\\2", text)
+
+
 def render(figure: Figure) -> Html:
     """The figure with everything around it."""
-    parts: list[Child] = [el("h3", figure.title), el("p", figure.reading, class_="reading")]
+    parts: list[Child] = [el("h3", figure.title), el("p", unbroken(figure.reading), class_="reading")]
     if figure.legend:
         parts.append(el("p", figure.legend, class_="legend"))
     parts += [el("div", figure.draw(WIDE), class_="wide"), el("div", figure.draw(NARROW), class_="narrow")]

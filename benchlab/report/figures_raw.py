@@ -13,13 +13,14 @@ import numpy as np
 
 from benchlab.report.figure import MARGIN_LEFT, MARGIN_TOP, Figure
 from benchlab.report.html import Html
+from benchlab.report.objectives import Objective
 from benchlab.report.points import Points, thin
 from benchlab.report.svg import Panel, Scale, drawing, log_domain, log_ticks, milliseconds, spread
-from benchlab.report.view import Objective, Rule, Stage, latency, metric_word
+from benchlab.report.view import Rule, Stage, latency, metric_word
 from benchlab.units import format_number
 
 _COLOURS = ("blue", "vermillion", "green", "purple")
-_NINES = (0.0, 0.5, 0.9, 0.95, 0.99, 0.999, 0.9999)
+_NINES = (0.0, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999)
 _ONE_SIDED = 0.025
 """Half of 5 %: a quantile q is bounded from above by n samples when q**n is no more than this."""
 
@@ -68,7 +69,7 @@ def percentile_figure(
             panel.rule(x(at), panel.y.start, x(at), panel.y.stop, "grid")
         panel.frame_x(ticks, "share of attempted requests at least this fast (axis of nines)")
         for objective in limits:
-            panel.limit(objective.limit or 0.0, f"objective {objective.text.split('.', 1)[-1]}")
+            panel.limit(objective.limit or 0.0, f"objective {objective.short}")
         for stage in sorted(shown, key=lambda s: s.index in bright):
             colour = bright.get(stage.index, "faint")
             path = [(_nines(q), value) for q, value in lines[stage.index]]
@@ -120,9 +121,10 @@ def _reading(
     values, attempted = samples[stage.index]
     far = _supported(len(values)) * len(values) / max(1, attempted)
     text = (
-        f"At {stage.label} half of the answers had a {metric_word(metric)} of {latency(stage.value(metric, 'p50'))} or less; "
+        f"Half of the answers at {stage.label} had a {metric_word(metric)} of at most "
+        f"{latency(stage.value(metric, 'p50'))}; "
         f"{len(values):,} samples carry the line to {100 * far:.1f} %."
-    )
+    ).replace("a End to end", "an end-to-end time")
     short = [s for s in shown if len(samples[s.index][0]) < samples[s.index][1]]
     return text + (f" In {len(short)} of {len(shown)} stages some attempted requests have no value." if short else "")
 
@@ -153,8 +155,11 @@ def lag_figure(points: Points, rule: Rule | None, limit_ms: float | None, stages
     worst = max((s for s in stages if s.value("dispatch_lag", "p99") is not None), key=_lag99, default=None)
     reading = "No stage has a dispatch lag."
     if worst is not None:
-        verdict = f"; the rule says {rule.state}" if rule is not None else ""
-        reading = f"The client acted within {latency(_lag99(worst))} of the schedule for 99 % of requests in its worst stage{verdict}."
+        verdict = f"; its validity rule: {rule.state}" if rule is not None else ""
+        reading = (
+            f"The client acted within {latency(_lag99(worst))} of the schedule for 99 % of requests in its worst "
+            f"stage{verdict}."
+        )
     rows = [[s.label, *_figures(s, "dispatch_lag"), format_number(s.value("dispatch_lag", "max"))] for s in stages]
     note = (
         ""

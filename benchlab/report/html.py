@@ -29,7 +29,7 @@ class Html(str):
 Child = str | Iterable["Child"] | None
 
 
-def visible(text: object, limit: int = 4000) -> str:
+def visible(text: object, limit: int = 100_000) -> str:
     """Text whose control and direction-changing characters show as <U+XXXX> instead of acting."""
     whole = str(text)
     cut = whole if len(whole) <= limit else f"{whole[:limit]} … ({len(whole) - limit} more characters)"
@@ -59,7 +59,7 @@ def el(tag: str, *children: Child, **attributes: object) -> Html:
         if value is None or value is False:
             continue
         name = key.rstrip("_").replace("_", "-")
-        parts.append(f" {name}" if value is True else f' {name}="{esc(value)}"')
+        parts.append(f" {name}" if value is True else f' {name}="{visible(value, 10**9).translate(_ESCAPES)}"')
     body = join(children)
     return Html("".join(parts) + (">" if tag in _VOID else f">{body}</{tag}>"))
 

@@ -13,9 +13,11 @@ from importlib import resources
 
 from benchlab.records.store import Run
 from benchlab.report.figure import Figure, render
-from benchlab.report.figures import attainment_figure, latency_figure, outcomes_figure, spread_figure
+from benchlab.report.figures import latency_figure, spread_figure
+from benchlab.report.figures_outcome import attainment_figure, outcomes_figure
 from benchlab.report.figures_raw import lag_figure, percentile_figure
 from benchlab.report.html import Html, el, join
+from benchlab.report.objectives import Objective, objectives_of
 from benchlab.report.patterns import pattern_defs
 from benchlab.report.points import points_of
 from benchlab.report.provenance import file_hashes, provenance_section
@@ -29,17 +31,7 @@ from benchlab.report.sections import (
     validity_section,
 )
 from benchlab.report.timeline import timeline_figure
-from benchlab.report.view import (
-    Objective,
-    Stage,
-    Summary,
-    number,
-    objectives_of,
-    reference_of,
-    rules_of,
-    selected_of,
-    stages_of,
-)
+from benchlab.report.view import Stage, Summary, reference_of, rules_of, selected_of, slo_of, stages_of
 
 _SCRIPT_OFF = "Sorting and filtering the requests needs JavaScript; everything else on this page works without it."
 
@@ -62,9 +54,9 @@ def load_figures(summary: Summary, stages: list[Stage], objectives: list[Objecti
             found.append(latency_figure(stages, objectives, picked, kind))
         elif group:
             found.append(spread_figure(group[0], objectives))
-    slo = summary.get("slo") if isinstance(summary.get("slo"), dict) else None
-    if slo is not None and any(stage.attainment is not None for stage in stages):
-        found.append(attainment_figure(stages, number(slo.get("target"))))
+    clauses, target = slo_of(summary)
+    if clauses and sum(stage.kind == "open" and stage.attainment is not None for stage in stages) > 1:
+        found.append(attainment_figure(stages, target))
     return found
 
 
@@ -90,7 +82,7 @@ def build(run: Run, summary: Summary) -> Html:
         (
             "outcomes",
             "Outcomes",
-            [render(outcomes_figure(stages, by_limit=summary.get("slo") is not None))] if stages else [],
+            [render(outcomes_figure(stages, by_limit=bool(slo_of(summary)[0])))] if stages else [],
         ),
         ("selection", "Selection", [selection] if selection is not None else []),
         ("stages", "Stages", [stage_tables(summary, stages, objectives)] if stages else []),
@@ -100,7 +92,7 @@ def build(run: Run, summary: Summary) -> Html:
             "Timeline",
             [render(timeline_figure(points, run.telemetry(), stages))] if table.num_rows else [],
         ),
-        ("validity", "Validity", [validity_section(summary), *([render(lag)] if lag is not None else [])]),
+        ("validity", "Validity", [validity_section(summary, stages), *([render(lag)] if lag is not None else [])]),
         ("requests", "Requests", [requests_section(table, points, stages)]),
         ("provenance", "Provenance", [provenance_section(run.manifest, file_hashes(run.path))]),
         ("glossary", "Glossary", [glossary_section()]),

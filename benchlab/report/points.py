@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from benchlab.metrics import request
 from benchlab.metrics.columns import OUTCOMES, Bools, Columns, Floats, Ints, columns_of
-from benchlab.metrics.run import token_weights
 from benchlab.units import NS_PER_S
 
 
@@ -78,13 +77,22 @@ def _measured(columns: Columns, stage: Ints, spans: list[Span]) -> Bools:
     return inside
 
 
+def _outcomes(columns: Columns) -> list[str]:
+    """The outcome of each request in a word; refusals told apart from other HTTP errors."""
+    found = [OUTCOMES[code] if code >= 0 else "unknown" for code in columns.outcome.tolist()]
+    for word, mask in (("limited", columns.limited), ("shed", columns.shed)):
+        for place in np.flatnonzero(mask & (columns.outcome == OUTCOMES.index("error_http"))):
+            found[place] = word
+    return found
+
+
 def points_of(table: pa.Table, manifest: Mapping[str, Any]) -> Points:
     """The columns that the charts need, from `requests.parquet`."""
     columns, spans = columns_of(table), spans_of(manifest)
     stage = columns.number("stage").astype(np.int64)
     return Points(
         stage=stage,
-        outcome=[OUTCOMES[code] if code >= 0 else "unknown" for code in columns.outcome.tolist()],
+        outcome=_outcomes(columns),
         ok=np.asarray(columns.outcome == OUTCOMES.index("ok")),
         intended=columns.number("intended_ns") / NS_PER_S,
         sent=columns.number("sent_ns") / NS_PER_S,
@@ -97,7 +105,7 @@ def points_of(table: pa.Table, manifest: Mapping[str, Any]) -> Points:
         },
         measured=_measured(columns, stage, spans),
         token_times=columns.chunk_ns[columns.visible] / NS_PER_S,
-        token_weights=token_weights(columns),
+        token_weights=columns.visible_tokens,
         spans=spans,
     )
 

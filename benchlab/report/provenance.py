@@ -92,9 +92,9 @@ def provenance_section(manifest: Mapping[str, Any], files: list[tuple[str, int, 
     parts = (
         [el("p", "The command that made this run:"), el("pre", el("code", command), tabindex="0")] if command else []
     )
-    parts.append(data_table(["fact", "value"], rows, "Facts of the run", text_columns=2))
+    parts.append(data_table(["fact", "value"], rows, "Facts of the run", text=(0, 1)))
     if files:
         hashes = [[name, f"{size:,}", el("code", digest)] for name, size, digest in files]
-        parts.append(data_table(["file", "bytes", "sha256"], hashes, "Evidence beside this page"))
+        parts.append(data_table(["file", "bytes", "sha256"], hashes, "Evidence beside this page", text=(0, 2)))
     whole = el("pre", el("code", visible(redact_text(text), 60_000)), tabindex="0")
     return el("div", parts, el("details", el("summary", "The whole manifest"), whole))

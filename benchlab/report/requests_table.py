@@ -11,29 +11,29 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from benchlab.metrics.columns import Floats
 from benchlab.report.figure import data_table
 from benchlab.report.html import Child, Html, el, json_block, visible
-from benchlab.metrics.columns import Floats
 from benchlab.report.points import Points
 from benchlab.report.view import Stage
 from benchlab.report.words import OUTCOMES
-from benchlab.units import format_number
 
 CAP = 2000
 _STATIC_ROWS = 8
 _COLUMNS = (
-    ("request", "text"),
-    ("load", "text"),
-    ("outcome", "text"),
-    ("intended s", "number"),
-    ("TTFT ms", "number"),
-    ("TPOT ms", "number"),
-    ("end to end ms", "number"),
-    ("lag ms", "number"),
-    ("tokens", "number"),
-    ("measured", "text"),
-    ("error", "text"),
+    ("request", None),
+    ("load", None),
+    ("outcome", None),
+    ("intended s", 2),
+    ("TTFT ms", 1),
+    ("TPOT ms", 2),
+    ("end to end ms", 1),
+    ("lag ms", 3),
+    ("tokens", 0),
+    ("measured", None),
+    ("error", None),
 )
+"""Header, and decimals for a column of numbers."""
 
 
 def chosen(points: Points, cap: int = CAP) -> list[int]:
@@ -77,10 +77,10 @@ def _rows(table: pa.Table, points: Points, stages: list[Stage], picked: list[int
     return rows
 
 
-def _cell(value: Any) -> Child:
+def _cell(value: Any, decimals: int | None) -> Child:
     if value is None:
         return "—"
-    return format_number(value, 4) if isinstance(value, int | float) else str(value)
+    return f"{value:,.{decimals}f}" if decimals is not None and not isinstance(value, str) else str(value)
 
 
 def requests_section(table: pa.Table, points: Points, stages: list[Stage]) -> Html:
@@ -92,16 +92,16 @@ def requests_section(table: pa.Table, points: Points, stages: list[Stage]) -> Ht
         f"All {total:,} requests of the run, warm-up included."
         if len(picked) == total
         else (
-            f"{len(picked):,} of {total:,} requests: of {failed:,} that failed up to {CAP // 2:,}, the {CAP // 4:,} slowest, and an even "
-            "sample of the rest. Figures elsewhere on this page come from all of them."
+            f"{len(picked):,} of {total:,} requests: of {failed:,} that failed up to {CAP // 2:,}, the {CAP // 4:,} "
+            "slowest, and an even sample of the rest. Figures elsewhere on this page come from all of them."
         )
     )
     order = sorted(range(len(rows)), key=lambda i: (rows[i][2] == OUTCOMES["ok"], -(rows[i][6] or 0.0)))[:_STATIC_ROWS]
     static = data_table(
         [name for name, _ in _COLUMNS],
-        [[_cell(cell) for cell in rows[i]] for i in order],
+        [[_cell(cell, decimals) for cell, (_, decimals) in zip(rows[i], _COLUMNS, strict=True)] for i in order],
         "Requests, failures first, then the slowest",
-        text_columns=3,
+        text=[i for i, (_, decimals) in enumerate(_COLUMNS) if decimals is None],
     )
     block = {"columns": _COLUMNS, "rows": rows}
     controls = el(

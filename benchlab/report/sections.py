@@ -8,18 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from benchlab.report.figure import data_table
+from benchlab.report.figure import data_table, unbroken
 from benchlab.report.html import Child, Html, el
+from benchlab.report.objectives import Objective, main_stat
 from benchlab.report.sentences import bracket, capacity, headline, missed, picked_line, selection_reason
 from benchlab.report.view import (
     Metric,
-    Objective,
     Rule,
     Stage,
     Summary,
     interval,
     latency,
-    main_stat,
     metric_names,
     metric_word,
     reference_of,
@@ -28,9 +27,15 @@ from benchlab.report.view import (
     share,
     stats_of,
     tidy,
+    worst_of_each,
 )
 from benchlab.report.words import CONDITIONS, GLOSSARY, STATES, VERDICTS
 from benchlab.units import format_number
+
+
+def _verdict_word(summary: Summary) -> str:
+    state = str((summary.get("verdict") or {}).get("state", "not judged"))
+    return VERDICTS.get(state, ("", state, ""))[1]
 
 
 def verdict_badge(summary: Summary) -> Html:
@@ -62,12 +67,8 @@ def masthead(summary: Summary, manifest: Mapping[str, Any]) -> Html:
         if part
     )
     caveats = [
-        el(
-            "li",
-            el("strong", STATES[rule.state][0], " ", rule.state),
-            f" {words(rule.name)}: {rule.value} (limit {rule.limit}). {rule.hint}",
-        )
-        for rule in rules_of(summary.get("verdict"))
+        el("li", el("strong", STATES[rule.state][0], " ", rule.state), f" {words(rule.name)}: {_seen(rule)}")
+        for rule, _ in worst_of_each(rules_of(summary.get("verdict")))
         if rule.state in ("fail", "warn")
     ]
     shown: list[Child] = [*caveats[:3]]
@@ -79,10 +80,15 @@ def masthead(summary: Summary, manifest: Mapping[str, Any]) -> Html:
         el("h1", what),
         el("p", origin, class_="origin"),
         verdict_badge(summary),
-        el("p", headline(summary), class_="headline"),
+        el("p", unbroken(headline(summary)), class_="headline"),
         el("ul", shown, class_="caveats") if shown else None,
         id="summary",
     )
+
+
+def _seen(rule: Rule) -> str:
+    limit = "" if rule.limit == "—" else f" (limit {rule.limit})"
+    return f"{rule.value}{limit}" + (f"; {rule.hint}" if rule.hint else "")
 
 
 def words(name: str) -> str:
@@ -99,15 +105,13 @@ def _tile(label: str, value: str, unit: str, lines: list[str]) -> Html:
 def _latency_tile(stage: Stage, stages: list[Stage], objectives: list[Objective], name: str) -> Html:
     stat = main_stat(stages, objectives, name)
     metric = stage.metrics.get(name)
-    value, unit = (latency(metric.value(stat) if metric else None).split(" ") + [""])[:2]
+    value, _, unit = latency(metric.value(stat) if metric else None).partition(" ")
     between = interval(metric, stat)
-    lines = [f"95 % interval {between} {metric.unit}" if metric and between else "no interval"]
+    lines = [f"{between} {metric.unit} (95 %)" if metric and between else "no interval"]
     lines.append(
         f"n {metric.n:,}" + (" · ~ indicative" if stat in metric.indicative else "") if metric else "not measured"
     )
-    lines += [
-        f"objective {o.text.split(o.metric + '.')[-1]}" for o in objectives if o.metric == name and o.stat == stat
-    ]
+    lines += [f"objective {o.short}" for o in objectives if o.metric == name and o.stat == stat]
     return _tile(f"{metric_word(name)} {stat}", value, unit, lines)
 
 
@@ -198,14 +202,14 @@ def stage_tables(summary: Summary, stages: list[Stage], objectives: list[Objecti
         rows: list[list[Child]] = []
         for stage in group:
             mark = el("strong", " ◀ selected") if stage is picked else None
-            row: list[Child] = [[tidy(stage.position), mark], _condition(stage), format_number(stage.achieved)]
+            row: list[Child] = [tidy(stage.position), [_condition(stage), mark], format_number(stage.achieved)]
             row += [
                 format_number(stage.completed),
                 f"{stage.ok:,} / {stage.attempted:,}",
                 format_number(stage.output_tps),
             ]
-            rows.append(row + [_figure(stage.metrics.get(name), stat) for name, stat in columns])
-        parts.append(data_table(head, rows, title, text_columns=2))
+            rows.append([*row, *(_figure(stage.metrics.get(name), stat) for name, stat in columns)])
+        parts.append(data_table(head, rows, title, text=(0, 1)))
     note = el("p", "~ indicative: the sample is too small to bound the 95 % interval. — not known.", class_="note")
     return el("div", parts, note, [_stage_detail(stage, stages, objectives) for stage in stages])
 
@@ -236,49 +240,71 @@ def _stage_detail(stage: Stage, stages: list[Stage], objectives: list[Objective]
     rules = rule_table(stage.rules, f"Rules of this stage's condition, {stage.label}") if stage.rules else None
     missed_here = [el("p", f"Misses {text}.", class_="note") for text in missed(objectives, stage)]
     notes = [el("p", note, class_="note") for note in stage.notes]
-    rates = f"tokens/s: {format_number(stage.input_tps)} in, {format_number(stage.output_tps)} out, {format_number(stage.total_tps)} total"
+    into, out, total = (format_number(tps) for tps in (stage.input_tps, stage.output_tps, stage.total_tps))
+    rates = f"tokens/s: {into} in, {out} out, {total} total"
     level = f"; in flight {format_number(stage.in_flight)} on average" if stage.in_flight is not None else ""
     body = [
-        data_table(head, rows, f"Metrics at {stage.label}", text_columns=2),
+        data_table(head, rows, f"Metrics at {stage.label}", text=(0, 1, len(head) - 1)),
         el("p", rates + level + ".", class_="note"),
     ]
     return el("details", el("summary", title), body, missed_here, notes, rules)
 
 
-def rule_table(rules: list[Rule], caption: str) -> Html:
-    """Rules with state by glyph and word."""
-    rows: list[list[Child]] = [
-        [
-            el("span", STATES[r.state][0], " ", r.state, class_=f"s-{r.state.split()[0]}"),
-            words(r.name),
-            r.value,
-            r.limit,
-            r.hint or "—",
-        ]
-        for r in rules
-    ]
-    return data_table(["state", "rule", "value", "limit", "what to do"], rows, caption, text_columns=2)
+def _state(state: str) -> Html:
+    return el("span", STATES[state][0], " ", state, class_=f"s-{state.split(maxsplit=1)[0]}")
 
 
-def validity_section(summary: Summary) -> Html:
-    """Whether the numbers can be believed, rule by rule."""
-    rules = rules_of(summary.get("verdict"))
+def rule_table(rules: list[Rule], caption: str, labels: Mapping[int, str] | None = None) -> Html:
+    """Rules with state by glyph and word; `labels` adds the column that says in which stage."""
+    rows: list[list[Child]] = [[_state(r.state), words(r.name), r.value, r.limit, r.hint or "—"] for r in rules]
+    head = ["state", "rule", "value", "limit", "what to do"]
+    if labels is not None:
+        head.insert(2, "where")
+        for row, rule in zip(rows, rules, strict=True):
+            row.insert(2, "whole run" if rule.stage is None else labels.get(rule.stage, f"stage {rule.stage}"))
+    return data_table(head, rows, caption, text=(0, 1, len(head) - 1) if labels is None else (0, 1, 2, len(head) - 1))
+
+
+def _where(worst: Rule, instances: list[Rule], labels: Mapping[int, str]) -> str:
+    """'4 /s, 6 /s' or 'all 5 stages': where the rule is in its worst state."""
+    places = [r.stage for r in instances if r.state == worst.state and r.stage is not None]
+    if not places:
+        return "whole run"
+    if len(places) == len(labels):
+        return f"all {len(places)} stages" if len(places) > 1 else labels.get(places[0], "the stage")
+    return ", ".join(labels.get(place, f"stage {place}") for place in sorted(places))
+
+
+def validity_section(summary: Summary, stages: list[Stage]) -> Html:
+    """Whether the numbers can be believed, rule by rule: each rule at its worst, then every instance."""
+    rules, labels = rules_of(summary.get("verdict")), {stage.index: stage.label for stage in stages}
     if not rules:
         return el("p", "No rule was checked, so nothing supports a claim from this run.", class_="reading")
-    counts = ", ".join(f"{n} {state}" for state in STATES if (n := sum(rule.state == state for rule in rules)))
-    return el(
-        "div",
-        verdict_badge(summary),
-        el("p", f"{len(rules)} rules: {counts}.", class_="reading"),
-        rule_table(rules, "Validity rules"),
-    )
+    each = worst_of_each(rules)
+    counts = ", ".join(f"{n} {state}" for state in STATES if (n := sum(rule.state == state for rule, _ in each)))
+    rows: list[list[Child]] = [
+        [
+            _state(rule.state),
+            words(rule.name),
+            _where(rule, instances, labels),
+            rule.value,
+            rule.limit,
+            rule.hint or "—",
+        ]
+        for rule, instances in each
+    ]
+    head = ["state", "rule", "where", "value", "limit", "what to do"]
+    table = data_table(head, rows, "Validity rules, each at its worst", text=(0, 1, 2, 5))
+    every = el("details", el("summary", f"All {len(rules)} checks"), rule_table(rules, "Every check", labels))
+    verdict = el("p", f"{_verdict_word(summary)}. {len(each)} rules: {counts}.", class_="reading")
+    return el("div", verdict, table, every if len(rules) > len(each) else None)
 
 
 def selection_section(summary: Summary, stages: list[Stage], objectives: list[Objective]) -> Html | None:
     """What was selected, the bracket and the reason, and why each other stage was not."""
     if not summary.get("selection"):
         return None
-    wanted = ", ".join(o.text for o in objectives) or "none"
+    wanted = ", ".join(o.pretty for o in objectives) or "none"
     rows: list[list[Child]] = []
     for stage in stages:
         why = "selected" if stage is selected_of(summary, stages) else ""
@@ -293,7 +319,7 @@ def selection_section(summary: Summary, stages: list[Stage], objectives: list[Ob
         el("p", f"Capacity: {capacity(summary)}. Selected: {picked_line(summary)}.", class_="reading"),
         el("p", f"Objectives: {wanted}; {selection_reason(summary)}."),
         data_table(
-            ["load", "condition", "decision", "completed /s"], rows, "Why each stage was taken or left", text_columns=3
+            ["load", "condition", "decision", "completed /s"], rows, "Why each stage was taken or left", text=(0, 1, 2)
         ),
     )
 

@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from benchlab.report.objectives import Objective, main_stat, objectives_of
 from benchlab.report.view import (
-    Objective,
     Stage,
     Summary,
     latency,
-    main_stat,
     metric_word,
     number,
-    objectives_of,
     reference_of,
     selected_of,
     share,
@@ -49,8 +47,8 @@ def capacity(summary: Summary) -> str:
 
 
 def missed(objectives: list[Objective], stage: Stage) -> list[str]:
-    """The objectives that the stage misses, each with its figure: 'ttft.p90<=2s (2.41 s)'."""
-    return [f"{o.text} ({latency(stage.value(o.metric, o.stat))})" for o in objectives if o.missed_by(stage) is True]
+    """The objectives that the stage misses, each with its figure: 'TTFT p90 ≤ 2 s (2.41 s)'."""
+    return [f"{o.pretty} ({latency(o.figure(stage))})" for o in objectives if o.missed_by(stage) is True]
 
 
 def headline(summary: Summary) -> str:
@@ -63,7 +61,7 @@ def headline(summary: Summary) -> str:
         total = sum(s.attempted for s in stages)
         return f"None of the {total:,} attempted requests succeeded; there is no latency to report."
     if objectives and summary.get("selection"):
-        wanted = " and ".join(o.text for o in objectives)
+        wanted = " and ".join(o.pretty for o in objectives)
         held, failed = bracket(summary)
         if held is None:
             return f"No stage of this run that counts meets {wanted}." + _broke(stages, objectives, failed)

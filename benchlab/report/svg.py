@@ -62,7 +62,7 @@ def linear_domain(values: Iterable[float | None]) -> tuple[float, float]:
     return 0.0, top * 1.08 if top > 0 else 1.0
 
 
-def nice_ticks(low: float, high: float, wanted: int = 4, label: Callable[[float], str] | None = None) -> Ticks:
+def nice_ticks(low: float, high: float, wanted: int = 5, label: Callable[[float], str] | None = None) -> Ticks:
     """Round numbers between low and high."""
     step = 10 ** math.floor(math.log10((high - low) / wanted or 1.0))
     step *= next((factor for factor in (1, 2, 5, 10) if (high - low) / (step * factor) <= wanted), 10)
@@ -72,17 +72,17 @@ def nice_ticks(low: float, high: float, wanted: int = 4, label: Callable[[float]
 
 
 def log_ticks(low: float, high: float, label: Callable[[float], str], room: float) -> Ticks:
-    """1-2-5 ticks where there is room for labels, else 1-3, else decades; the rest are lines without a label."""
+    """1-2-5 ticks where there is room for labels, else 1-3, else decades; in a narrow domain round numbers."""
     decades = math.log10(high / low)
-    for heads in ((1, 2, 5), (1, 3), (1,)):
-        if decades * len(heads) * 17 <= room or heads == (1,):
-            break
+    heads = next((h for h in ((1, 2, 5), (1, 3)) if decades * len(h) * 17 <= room), (1,))
     ticks: Ticks = []
     for exponent in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1):
         for head in range(1, 10):
             value = head * 10.0**exponent
             if low <= value <= high:
                 ticks.append((value, label(value) if head in heads else ""))
+    if sum(bool(text) for _, text in ticks) < 3 and decades < 1.2:
+        return nice_ticks(low, high, max(3, min(5, int(room / 26))), label)
     return ticks
 
 
@@ -173,12 +173,16 @@ class Panel:
             self.add(el("path", d=f"M{'L'.join(there + back)}Z", class_=f"band {class_}"))
 
     def whisker(self, x: float, low: float | None, high: float | None, class_: str) -> None:
-        """An interval at x; an unbounded side runs to the edge of the panel and has no cap there."""
+        """An interval at x; a side that the sample does not bound is a short arrow instead of an end."""
         at = self.x(x)
-        top = self.y.stop if high is None else self.y.clamp(high)
-        bottom = self.y.start if low is None else self.y.clamp(low)
-        caps = [y for y, known in ((top, high), (bottom, low)) if known is not None]
-        path = f"M{px(at)} {px(top)}V{px(bottom)}" + "".join(f"M{px(at - 3)} {px(y)}h6" for y in caps)
+        known = [self.y.clamp(side) for side in (low, high) if side is not None]
+        path = "".join(f"M{px(at - 3)} {px(y)}h6" for y in known)
+        if len(known) == 2:
+            path += f"M{px(at)} {px(known[0])}V{px(known[1])}"
+        elif known:
+            away = -1 if high is None else 1
+            tip = max(self.y.stop, min(known[0] + away * 18, self.y.start))
+            path += f"M{px(at)} {px(known[0])}V{px(tip)}m-3 {px(-away * 4)}l3 {px(away * 4)}l3 {px(-away * 4)}"
         self.add(el("path", d=path, class_=f"wh {class_}"))
 
     def dot(self, x: float, y: float, class_: str, title: str, *, hollow: bool = False) -> None:

@@ -12,15 +12,14 @@ from typing import Any
 
 from benchlab.records.event import Outcome
 from benchlab.report.html import visible
+from benchlab.report.objectives import main_stat, objectives_of
 from benchlab.report.view import (
     Stage,
     Summary,
     interval,
-    main_stat,
     metric_names,
     metric_word,
     number,
-    objectives_of,
     rules_of,
     selected_of,
     stages_of,

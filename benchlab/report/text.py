@@ -12,24 +12,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchlab.report.html import visible
+from benchlab.report.objectives import Objective, main_stat, objectives_of
 from benchlab.report.sentences import capacity, headline, missed, selection_reason
 from benchlab.report.tables import csv, markdown, requests_csv
 from benchlab.report.view import (
     Metric,
-    Objective,
     Rule,
     Stage,
     Summary,
     interval,
-    main_stat,
     metric_names,
     metric_word,
-    objectives_of,
     rules_of,
     selected_of,
     share,
     stages_of,
     stats_of,
+    worst_of_each,
 )
 from benchlab.report.words import CONDITIONS, OUTCOMES, STATES, VERDICTS
 from benchlab.units import format_number
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _STYLES = {"VALID": "bold green", "WARN": "bold yellow", "INVALID": "bold red", "fail": "red", "warn": "yellow"}
+_CORE = ("ttft", "itl", "stall", "tpot", "e2e", "dispatch_lag")
 _NOTE = "~ indicative: too few samples to bound the 95 % interval. — not known."
 
 
@@ -69,12 +69,12 @@ def _figure(metric: Metric | None, stat: str) -> str:
     return mark + format_number(value)
 
 
-def _metric_table(stage: Stage, stages: list[Stage], objectives: list[Objective]) -> Table:
-    """Every metric of one stage; the interval is the one of the objective's percentile, named in the cell."""
+def _metric_table(stage: Stage, stages: list[Stage], objectives: list[Objective], names: list[str]) -> Table:
+    """Metrics of one stage; the interval is the one of the objective's percentile, named in the cell."""
     stats = stats_of(stages)
     columns = [("", "left"), ("unit", "left"), *((stat, "right") for stat in stats), ("max", "right"), ("n", "right")]
     table = _table(*columns, ("95 % interval", "right"))
-    for name in metric_names([stage]):
+    for name in names:
         metric = stage.metrics[name]
         stat = main_stat(stages, objectives, name)
         between = interval(metric, stat)
@@ -128,10 +128,13 @@ def _tokens_line(stage: Stage) -> str:
     return "tokens/s   " + " · ".join(f"{format_number(value)} {word}" for word, value in parts)
 
 
-def _rule_line(rule: Rule, where: str = "") -> Text:
+def _rule_line(rule: Rule, where: str = "", times: int = 1) -> Text:
+    """One rule; `times` says in how many stages it is in this state, the worst of which is shown."""
     glyph, word = STATES[rule.state]
     hint = f"; {rule.hint}" if rule.hint else ""
-    text = f"  {glyph} {word:<4} {where}{rule.name}: {rule.value} (limit {rule.limit}){hint}"
+    limit = f" (limit {rule.limit})" if rule.limit != "—" else ""
+    stages = f" [{times} stages]" if times > 1 else ""
+    text = f"  {glyph} {word:<4} {where}{rule.name.replace('_', ' ')}: {rule.value}{limit}{stages}{hint}"
     return _line(text, _STYLES.get(rule.state, ""))
 
 
@@ -141,7 +144,10 @@ def _verdict(summary: Summary) -> Text:
     return _line(f"{glyph} {word}  {sentence}".rstrip(), _STYLES.get(state, ""))
 
 
-def _one_stage(stage: Stage, stages: list[Stage], objectives: list[Objective]) -> list[RenderableType]:
+def _one_stage(stage: Stage, stages: list[Stage], objectives: list[Objective], detail: bool) -> list[RenderableType]:
+    names = [
+        name for name in metric_names([stage]) if detail or name in _CORE or name in (o.metric for o in objectives)
+    ]
     glyph, word, meaning = CONDITIONS.get(stage.condition, ("?", stage.condition, ""))
     loop = "open loop, offered" if stage.kind == "open" else "closed loop,"
     window = f", window {format_number(stage.window_s)} s" if stage.window_s is not None else ""
@@ -150,9 +156,10 @@ def _one_stage(stage: Stage, stages: list[Stage], objectives: list[Objective]) -
         _line(f"condition  {glyph} {word}: {meaning}" if meaning else f"condition  {word}"),
         _line(_outcomes_line(stage)),
     ]
-    out += [_line(""), _metric_table(stage, stages, objectives)]
-    gaps = [f"{metric_word(name)}: {m.gap}" for name, m in stage.metrics.items() if m.gap]
-    gaps += [f"{metric_word(n)}: {m.left_out} requests left out" for n, m in stage.metrics.items() if m.left_out]
+    out += [_line(""), _metric_table(stage, stages, objectives, names)]
+    gaps = [f"{metric_word(name)}: {stage.metrics[name].gap}" for name in names if stage.metrics[name].gap]
+    left = {name: stage.metrics[name].left_out for name in names if not stage.metrics[name].gap}
+    gaps += [f"{metric_word(name)}: {many} requests left out" for name, many in left.items() if many]
     out += [_line(f"  {gap}", "dim") for gap in gaps]
     return [*out, _line(""), _line(_rates_line(stage)), _line(_tokens_line(stage))]
 
@@ -173,10 +180,15 @@ def result(
                 title = "open loop" if kind == "open" else "closed loop: not comparable with open-loop rows"
                 out += [_line(title, "bold"), _stage_table(group, stages, objectives, picked), _line("")]
     for stage in stages if detail or len(stages) == 1 else []:
-        out += [*_one_stage(stage, stages, objectives), _line("")]
+        out += [*_one_stage(stage, stages, objectives, detail), _line("")]
     out += [_line(_NOTE, "dim"), *_selection(summary, stages, objectives)]
     shown = list(STATES) if detail else ["fail", "warn"]
-    rules = [_rule_line(rule) for rule in rules_of(summary.get("verdict")) if rule.state in shown]
+    judged = rules_of(summary.get("verdict"))
+    rules = [
+        _rule_line(rule, times=sum(r.state == rule.state for r in instances))
+        for rule, instances in (((r, [r]) for r in judged) if detail else worst_of_each(judged))
+        if rule.state in shown
+    ]
     rules += [
         _rule_line(r, f"{s.label}: ") for s in stages for r in s.rules if r.state in shown and (detail or s.stable)
     ]

@@ -12,14 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchlab.errors import UsageError
 from benchlab.report.words import METRIC_NAMES, STATES
-from benchlab.units import NS_PER_MS, format_number, parse_duration_ns
+from benchlab.units import format_number
 
 Summary = Mapping[str, Any]
 
-_STAT = re.compile(r"p\d{1,2}(?:\.\d+)?\Z")
-_OBJECTIVE = re.compile(r"\s*([a-z_0-9]+)\s*\.\s*([a-z]+[\d.]*)\s*(<=|<|>=|>)\s*(\S.*?)\s*\Z")
+STAT = re.compile(r"p\d{1,2}(?:\.\d+)?\Z")
 _DEFAULT_STATS = ("p50", "p90", "p95", "p99")
 
 
@@ -36,16 +34,16 @@ def whole(value: Any) -> int | None:
     return None if found is None else int(found)
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
+def mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _items(value: Any) -> list[Any]:
+def items(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list | tuple) else []
 
 
 def _pair(value: Any) -> tuple[float | None, float | None] | None:
-    pair = _items(value)
+    pair = items(value)
     return (number(pair[0]), number(pair[1])) if len(pair) == 2 else None
 
 
@@ -58,6 +56,8 @@ class Rule:
     value: str
     limit: str
     hint: str
+    stage: int | None = None
+    """The stage it was judged in; None for the whole run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,8 @@ class Metric:
     indicative: frozenset[str]
     left_out: int
     gap: str | None
+    judged: Mapping[str, float | None] | None = None
+    """Percentiles with the requests that were cut off counted as longer than all; None where none was."""
 
     def value(self, stat: str) -> float | None:
         return self.stats.get(stat)
@@ -145,23 +147,6 @@ class Stage:
         return {name: count for name, count in parts.items() if count}
 
 
-@dataclass(frozen=True, slots=True)
-class Objective:
-    """'ttft.p99<=400ms' taken apart; `limit` in the metric's unit (ms for times), None when it is not a time."""
-
-    text: str
-    metric: str
-    stat: str
-    limit: float | None
-
-    def missed_by(self, stage: Stage) -> bool | None:
-        """Whether the stage's figure is beyond the limit; None where there is no figure."""
-        value = stage.value(self.metric, self.stat)
-        if value is None or self.limit is None:
-            return None
-        return value < self.limit if ">" in self.text else value > self.limit
-
-
 def tidy(value: float | None) -> str:
     """A load or count without needless zeros: 4, 0.5, 12.5."""
     return "—" if value is None else f"{value:,.6g}" if abs(value) < 1e6 else format_number(value)
@@ -180,7 +165,7 @@ def show(value: Any) -> str:
 def rules_of(holder: Any) -> list[Rule]:
     """The rules in a verdict or a stage, worst first; a state that is not one of the four counts as not checked."""
     rules = []
-    for raw in map(_mapping, _items(_mapping(holder).get("rules"))):
+    for raw in map(mapping, items(mapping(holder).get("rules"))):
         state = str(raw.get("state", "")).replace("_", " ")
         rules.append(
             Rule(
@@ -189,28 +174,38 @@ def rules_of(holder: Any) -> list[Rule]:
                 value=show(raw.get("value")),
                 limit=show(raw.get("limit")),
                 hint=str(raw.get("hint") or ""),
+                stage=whole(raw.get("stage")),
             )
         )
     return sorted(rules, key=lambda rule: list(STATES).index(rule.state))
 
 
+def worst_of_each(rules: list[Rule]) -> list[tuple[Rule, list[Rule]]]:
+    """Each rule once, by its worst instance, with all its instances; the worst rules first."""
+    by_name: dict[str, list[Rule]] = {}
+    for rule in rules:
+        by_name.setdefault(rule.name, []).append(rule)
+    return [(instances[0], instances) for instances in by_name.values()]
+
+
 def _metric(name: str, raw: Mapping[str, Any]) -> Metric:
-    stats = {key: number(value) for key, value in raw.items() if _STAT.match(key) or key in ("mean", "min", "max")}
+    stats = {key: number(value) for key, value in raw.items() if STAT.match(key) or key in ("mean", "min", "max")}
     gap = raw.get("gap")
     return Metric(
         name=name,
         unit=str(raw.get("unit", "ms")),
         n=whole(raw.get("n")) or 0,
         stats=stats,
-        intervals={str(key): _pair(value) for key, value in _mapping(raw.get("ci95")).items()},
-        indicative=frozenset(str(key) for key in _items(raw.get("indicative"))),
+        intervals={str(key): _pair(value) for key, value in mapping(raw.get("ci95")).items()},
+        indicative=frozenset(str(key) for key in items(raw.get("indicative"))),
         left_out=whole(raw.get("left_out")) or 0,
-        gap=None if not gap else str(_mapping(gap).get("reason") or gap),
+        gap=None if not gap else str(mapping(gap).get("reason") or gap),
+        judged={k: number(v) for k, v in cut.items()} if (cut := mapping(raw.get("counting_cut_off"))) else None,
     )
 
 
 def _stage(place: int, raw: Mapping[str, Any]) -> Stage:
-    load, refused = _mapping(raw.get("load")), _mapping(raw.get("refused"))
+    load, refused = mapping(raw.get("load")), mapping(raw.get("refused"))
     index = whole(raw.get("stage"))
     return Stage(
         index=place if index is None else index,
@@ -229,59 +224,30 @@ def _stage(place: int, raw: Mapping[str, Any]) -> Stage:
         total_tps=number(raw.get("total_tps")),
         in_flight=number(raw.get("in_flight_mean")),
         window_s=number(raw.get("window_s")),
-        outcomes={str(k): whole(v) or 0 for k, v in _mapping(raw.get("outcomes")).items()},
+        outcomes={str(k): whole(v) or 0 for k, v in mapping(raw.get("outcomes")).items()},
         limited=whole(refused.get("limited")) or 0,
         shed=whole(refused.get("shed")) or 0,
-        metrics={str(k): _metric(str(k), _mapping(v)) for k, v in _mapping(raw.get("metrics")).items()},
+        metrics={str(k): _metric(str(k), mapping(v)) for k, v in mapping(raw.get("metrics")).items()},
         rules=rules_of(raw) or rules_of(raw.get("verdict")),
-        notes=[str(note) for note in _items(raw.get("notes"))],
+        notes=[str(note) for note in items(raw.get("notes"))],
         given_attempted=whole(raw.get("attempted")),
     )
 
 
+def slo_of(summary: Summary) -> tuple[list[str], float | None]:
+    """The limits on each request that were given, and the share that should meet them."""
+    slo = mapping(summary.get("slo"))
+    return [str(clause) for clause in items(slo.get("clauses"))], number(slo.get("target"))
+
+
 def stages_of(summary: Summary) -> list[Stage]:
     """The stages, in the order of the summary."""
-    return [_stage(place, _mapping(raw)) for place, raw in enumerate(_items(summary.get("stages")))]
-
-
-def _limit(text: Any) -> float | None:
-    if number(text) is not None:
-        return number(text)
-    try:
-        return parse_duration_ns(str(text)) / NS_PER_MS
-    except UsageError:
-        return None
-
-
-def _objective(raw: Any) -> Objective | None:
-    if isinstance(raw, Mapping):
-        text = raw.get("text") or raw.get("objective")
-        if not text:
-            stat = raw.get("stat") or raw.get("percentile") or ""
-            metric, limit = str(raw.get("metric", "")), raw.get("limit_ms", raw.get("limit"))
-            shown = latency(number(limit)) if number(limit) is not None else str(limit)
-            return Objective(
-                f"{metric}.{stat}{raw.get('op', '<=')}{shown}".replace(" ", ""), metric, str(stat), _limit(limit)
-            )
-        raw = text
-    found = _OBJECTIVE.match(str(raw))
-    if not found:
-        return None
-    metric, stat, _, limit = found.groups()
-    return Objective("".join(str(raw).split()), metric, stat, _limit(limit))
-
-
-def objectives_of(summary: Summary) -> list[Objective]:
-    """The objectives that were asked for, from the summary or from its selection."""
-    raw = _items(summary.get("objectives")) or _items(_mapping(summary.get("selection")).get("objectives"))
-    return [found for found in map(_objective, raw) if found is not None]
+    return [_stage(place, mapping(raw)) for place, raw in enumerate(items(summary.get("stages")))]
 
 
 def stats_of(stages: list[Stage]) -> list[str]:
     """Percentiles that any metric of any stage has, in order; the usual four when there is none."""
-    found = {
-        stat for stage in stages for metric in stage.metrics.values() for stat in metric.stats if _STAT.match(stat)
-    }
+    found = {stat for stage in stages for metric in stage.metrics.values() for stat in metric.stats if STAT.match(stat)}
     return sorted(found or _DEFAULT_STATS, key=lambda stat: float(stat[1:]))
 
 
@@ -295,22 +261,9 @@ def metric_word(name: str) -> str:
     return METRIC_NAMES.get(name, name)
 
 
-def main_stat(stages: list[Stage], objectives: list[Objective], metric: str) -> str:
-    """The percentile to show beside p50: the objective's own, else the highest that most stages can carry."""
-    for objective in objectives:
-        if objective.metric == metric and _STAT.match(objective.stat):
-            return objective.stat
-    present = [stage.metrics[metric] for stage in stages if metric in stage.metrics and stage.metrics[metric].n]
-    stats = [stat for stat in stats_of(stages) if stat != "p50"]
-    for stat in reversed(stats):
-        if present and 2 * sum(stat in m.indicative or m.value(stat) is None for m in present) <= len(present):
-            return stat
-    return "p90" if "p90" in stats else stats[0] if stats else "p50"
-
-
 def selected_of(summary: Summary, stages: list[Stage]) -> Stage | None:
     """The stage that the selection picked, if any."""
-    pick = whole(_mapping(summary.get("selection")).get("selected_stage"))
+    pick = whole(mapping(summary.get("selection")).get("selected_stage"))
     return next((stage for stage in stages if pick is not None and stage.index == pick), None)
 
 
@@ -329,7 +282,14 @@ def latency(ms: float | None) -> str:
     """Milliseconds as people say them, with the unit: 312 ms, 1.24 s."""
     if ms is None:
         return "—"
+    if math.isinf(ms):
+        return "not reached"
     return f"{format_number(ms / 1000)} s" if abs(ms) >= 1000 else f"{format_number(ms)} ms"
+
+
+def exact_latency(ms: float) -> str:
+    """A limit as it was given: 400 ms, 2 s, 1.5 s."""
+    return f"{ms / 1000:,.6g} s" if abs(ms) >= 1000 else f"{ms:.6g} ms"
 
 
 def interval(metric: Metric | None, stat: str) -> str:

@@ -30,11 +30,12 @@
   const find = document.getElementById("rq-find"), count = document.getElementById("rq-count");
   const outcome = document.getElementById("rq-outcome"), load = document.getElementById("rq-load");
   const more = document.getElementById("rq-more");
-  const step = 50;
+  const step = 25;
   let shown = step, sortBy = null, down = true;
 
-  const format = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
-  const text = (value) => value === null ? "—" : typeof value === "number" ? format.format(value) : value;
+  const formats = columns.map(([, places]) => places === null ? null :
+    new Intl.NumberFormat("en", { minimumFractionDigits: places, maximumFractionDigits: places }));
+  const text = (value, place) => value === null ? "—" : typeof value === "number" && formats[place] ? formats[place].format(value) : value;
   const fillOptions = (select, column) => {
     for (const value of [...new Set(rows.map((row) => row[column]))].sort()) {
       const option = document.createElement("option");
@@ -65,8 +66,8 @@
       row.forEach((value, place) => {
         const cell = document.createElement(place === 0 ? "th" : "td");
         if (place === 0) cell.scope = "row";
-        if (place >= 3 && columns[place][1] === "number") cell.className = "num";
-        cell.textContent = text(value);
+        if (formats[place]) cell.className = "num";
+        cell.textContent = text(value, place);
         line.append(cell);
       });
       body.append(line);
