@@ -1,0 +1,61 @@
+"""Closed loop: so many users, each sends its next request when its last has ended and it has thought."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+
+from benchlab.loadgen.plan import Due
+
+
+class ClosedLoop:
+    """`users` users from time 0. No request is due at or after `until_ns`, nor beyond `count` requests in all.
+
+    item_of: sequence number -> item index. stride: this plan's users take sequence numbers first, first + step, ...
+    so that the slices of several workers never collide. think_ns: pause after each answer.
+    """
+
+    def __init__(
+        self,
+        users: list[int],
+        item_of: Callable[[int], int],
+        *,
+        until_ns: int | None = None,
+        count: int | None = None,
+        think_ns: int = 0,
+        first: int = 0,
+        step: int = 1,
+    ) -> None:
+        self._item_of, self._until_ns, self._count, self._think_ns = item_of, until_ns, count, think_ns
+        self._sequence, self._step = first, step
+        self._made = 0
+        self._waiting: list[tuple[int, int, Due]] = []
+        for user in users:
+            self._make(0, user)
+
+    def _make(self, at_ns: int, user: int) -> None:
+        if (self._until_ns is not None and at_ns >= self._until_ns) or (
+            self._count is not None and self._made >= self._count
+        ):
+            return
+        due = Due(at_ns, self._sequence, self._item_of(self._sequence), user)
+        heapq.heappush(self._waiting, (at_ns, self._sequence, due))
+        self._sequence += self._step
+        self._made += 1
+
+    def next_due_ns(self) -> int | None:
+        return self._waiting[0][0] if self._waiting else None
+
+    def take(self, now_ns: int) -> list[Due]:
+        due: list[Due] = []
+        while self._waiting and self._waiting[0][0] <= now_ns:
+            due.append(heapq.heappop(self._waiting)[2])
+        return due
+
+    def ended(self, due: Due, now_ns: int) -> None:
+        self._make(now_ns + self._think_ns, due.user or 0)
+
+    def stop(self, now_ns: int) -> None:
+        self._until_ns = now_ns if self._until_ns is None else min(self._until_ns, now_ns)
+        self._waiting = [entry for entry in self._waiting if entry[0] < now_ns]
+        heapq.heapify(self._waiting)

@@ -1,0 +1,147 @@
+"""What the parent tells a worker and what it hears back, as msgpack over pipes: never through a file, since headers
+may hold secrets. Nothing here is on the hot path.
+"""
+
+from __future__ import annotations
+
+from typing import IO, Any
+
+import msgspec
+
+from benchlab.workload.item import WorkloadItem
+
+_LENGTH_BYTES = 8
+_MAX_MESSAGE = 2**32
+
+
+class WorkerJob(msgspec.Struct, tag="job"):
+    """Everything that stays the same for a run. Times in ns; `t0_ns` on the monotonic clock of this host."""
+
+    worker: int
+    host: str
+    t0_ns: int
+    spool: str
+    counters: str
+    url: str
+    api: str
+    model: str
+    headers: dict[str, str]
+    extra: dict[str, Any]
+    items: list[WorkloadItem]
+    connect_timeout_ns: int | None = None
+    first_content_timeout_ns: int | None = None
+    gap_timeout_ns: int | None = None
+    total_timeout_ns: int | None = None
+    keep_text: bool = False
+    kernel_stamps: bool = True
+    salt: str | None = None
+    """Cold cache: items that come round again get this salt and their round, so that no prompt is met twice."""
+
+
+class StageJob(msgspec.Struct, tag="stage"):
+    """One worker's slice of one stage. Times in ns from `start_ns` (monotonic) where not said otherwise."""
+
+    stage: int
+    kind: str
+    start_ns: int
+    until_ns: int | None
+    drain_ns: int
+    offset: int
+    """Where in the workload the stage begins: item of sequence s is (offset + s) modulo the number of items."""
+    at_ns: list[int] = []
+    sequences: list[int] = []
+    users: list[int] = []
+    count: int | None = None
+    first: int = 0
+    step: int = 1
+    think_ns: int = 0
+    max_inflight: int | None = None
+
+
+class StopStage(msgspec.Struct, tag="stop"):
+    """Send nothing more, drain for at most `drain_ns`, then report."""
+
+    why: str
+    drain_ns: int
+
+
+class Quit(msgspec.Struct, tag="quit"):
+    """Close the spool and end."""
+
+
+class Ready(msgspec.Struct, tag="ready"):
+    """The worker has its items and its client and waits for a stage."""
+
+    loop: str
+    stamp_source: str
+
+
+class StageReport(msgspec.Struct, tag="report"):
+    """How the client itself fared in a stage (its part of the certificate)."""
+
+    stage: int
+    worker: int
+    cpu_s: float
+    wall_s: float
+    loop_lag_ms: dict[str, float | None]
+    events: int
+    merged_chunks: int
+    connections: int
+    retries: int
+    peak_inflight: int
+    held: int
+    requests: int
+    max_inflight: int | None
+    clock_steps_ns: list[int]
+    offset_error_ns: int
+    stopped: str | None = None
+
+
+class Failed(msgspec.Struct, tag="failed"):
+    """The worker cannot go on; what it measured is in its spool."""
+
+    what: str
+    where: str
+    hint: str
+    exit_code: int
+
+
+ToWorker = WorkerJob | StageJob | StopStage | Quit
+FromWorker = Ready | StageReport | Failed
+
+_encode = msgspec.msgpack.Encoder().encode
+_to_worker = msgspec.msgpack.Decoder(ToWorker)
+_from_worker = msgspec.msgpack.Decoder(FromWorker)
+
+
+def send(pipe: IO[bytes], message: ToWorker | FromWorker) -> None:
+    """Write one message. Raises BrokenPipeError when the other side is gone."""
+    data = _encode(message)
+    pipe.write(len(data).to_bytes(_LENGTH_BYTES, "big") + data)
+    pipe.flush()
+
+
+def _receive(pipe: IO[bytes]) -> bytes | None:
+    head = pipe.read(_LENGTH_BYTES)
+    if len(head) < _LENGTH_BYTES:
+        return None
+    length = int.from_bytes(head, "big")
+    if length > _MAX_MESSAGE:
+        return None
+    data = pipe.read(length)
+    return data if len(data) == length else None
+
+
+def receive_in_worker(pipe: IO[bytes]) -> ToWorker | None:
+    """The next message from the parent, None when it is gone."""
+    data = _receive(pipe)
+    return None if data is None else _to_worker.decode(data)
+
+
+def receive_in_parent(pipe: IO[bytes]) -> FromWorker | None:
+    """The next message from a worker, None when it is gone or speaks nonsense."""
+    data = _receive(pipe)
+    try:
+        return None if data is None else _from_worker.decode(data)
+    except msgspec.DecodeError:
+        return None

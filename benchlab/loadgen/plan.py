@@ -1,0 +1,39 @@
+"""The timetable's contract. A plan is pure: it is told the time, it never asks; its times are ns from stage start.
+
+Due instants are absolute: being late with one request moves no other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A request that is wanted at `at_ns` (from the stage's start). `item` is an index into the workload's order."""
+
+    at_ns: int
+    sequence: int
+    item: int
+    user: int | None = None
+
+
+class LoadPlan(Protocol):
+    """What a driver needs of a load shape."""
+
+    def next_due_ns(self) -> int | None:
+        """When the next request is due; None if none is known now (closed loop: until one has ended)."""
+        ...
+
+    def take(self, now_ns: int) -> list[Due]:
+        """Every request due at or before `now_ns` that was not taken yet, in order. Never one that is due later."""
+        ...
+
+    def ended(self, due: Due, now_ns: int) -> None:
+        """A request taken before has ended. Closed loops make the user's next request here."""
+        ...
+
+    def stop(self, now_ns: int) -> None:
+        """Want nothing more from `now_ns` on (interrupt, abort)."""
+        ...
