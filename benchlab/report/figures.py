@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from benchlab.report.axes import LOWER, load_scale, load_title
 from benchlab.report.figure import MARGIN_LEFT, Figure, key_item
 from benchlab.report.html import Html, el
-from benchlab.report.objectives import Objective, main_stat
+from benchlab.report.objectives import Objective, main_stat, two_stats
 from benchlab.report.sentences import latency_reading
 from benchlab.report.svg import (
     Panel,
@@ -56,12 +56,13 @@ def _head(panel: Panel, flags: list[tuple[Stage, str, float, int]], picked: Stag
 
 
 def latency_figure(stages: Sequence[Stage], objectives: list[Objective], picked: Stage | None, kind: str) -> Figure:
-    """TTFT, TPOT and end to end against load, one panel each: p50 thin, the objective's percentile bold."""
+    """TTFT, TPOT and end to end against load, one panel each: the objective's percentile bold, p50 (or a tail) thin."""
     group = [s for s in stages if s.kind == kind and s.position is not None]
     group.sort(key=lambda s: s.position or 0.0)
     all_stages = list(stages)
     names = [name for name, _ in _PANELS]
-    stats = {name: main_stat(all_stages, objectives, name) for name in names}
+    pairs = {name: two_stats(all_stages, objectives, name) for name in names}
+    stats = {name: main for name, (_, main) in pairs.items()}
 
     def draw(width: float) -> Html:
         height, gap, right = 138.0, 44.0, width - 46
@@ -72,34 +73,30 @@ def latency_figure(stages: Sequence[Stage], objectives: list[Objective], picked:
         for place, (name, colour) in enumerate(_PANELS):
             x, x_ticks = load_scale(group, MARGIN_LEFT, right)
             y0 = top + place * (height + gap)
-            limits = [
-                o for o in objectives if o.metric == name and o.limit is not None and o.stat in ("p50", stats[name])
-            ]
-            low, high = log_domain(_spanned(group, name, stats[name]) + [o.limit for o in limits])
+            limits = [o for o in objectives if o.metric == name and o.limit is not None and o.stat in pairs[name]]
+            low, high = log_domain(_spanned(group, name, pairs[name]) + [o.limit for o in limits])
             panel = Panel(x, Scale(low, high, y0 + height, y0, log=True))
             if place == 0:
                 _head(panel, flags, picked, bottom)
             panel.frame_y(
                 log_ticks(low, high, milliseconds, height),
-                f"{metric_word(name)}, p50 and {stats[name]} (log)  {LOWER}",
+                f"{metric_word(name)}, {' and '.join(sorted(pairs[name]))} (log)  {LOWER}",
             )
             panel.frame_x(x_ticks, load_title(kind) if place == 2 else "")
-            _curves(panel, group, name, stats[name], colour)
+            _curves(panel, group, name, pairs[name], colour)
             for objective in limits:
                 panel.limit(objective.limit or 0.0, _objective_label(objective))
             panels.append(panel)
         return drawing(width, bottom + 44, f"Latency against {load_title(kind)}", panels)
 
     columns = [load_title(kind), "condition", "achieved /s"]
-    columns += [
-        f"{metric_word(n)} {s} ms" for n in names for s in dict.fromkeys(("p50", stats[n], f"{stats[n]} interval"))
-    ]
+    columns += [f"{metric_word(n)} {s} ms" for n in names for s in (*pairs[n], f"{stats[n]} interval")]
     rows = [
-        [s.label, s.condition, format_number(s.achieved)] + [cell for n in names for cell in _cells(s, n, stats[n])]
+        [s.label, s.condition, format_number(s.achieved)] + [cell for n in names for cell in _cells(s, n, pairs[n])]
         for s in group
     ]
     lead = next((o.metric for o in objectives if o.metric in names), "ttft")
-    bold = "/".join(dict.fromkeys(stats.values()))
+    bold, thin = ("/".join(dict.fromkeys(pair[i] for pair in pairs.values())) for i in (1, 0))
     return Figure(
         key=f"latency-{kind}",
         title="Latency against offered load" if kind == "open" else "Latency against concurrency (closed loop)",
@@ -109,7 +106,7 @@ def latency_figure(stages: Sequence[Stage], objectives: list[Objective], picked:
         rows=rows,
         legend=[
             key_item("ink", f"{bold}, with its 95 % interval"),
-            key_item("ink thin", "p50"),
+            key_item("ink thin", thin),
             key_item("ink hollow", "stage that does not count", shape="cross"),
             key_item("objective", "objective"),
         ],
@@ -123,46 +120,46 @@ def _objective_label(objective: Objective) -> str:
     return f"objective {objective.short}"
 
 
-def _spanned(group: Sequence[Stage], name: str, stat: str) -> list[float | None]:
+def _spanned(group: Sequence[Stage], name: str, pair: tuple[str, str]) -> list[float | None]:
     values: list[float | None] = []
     for stage in group:
-        values += [stage.value(name, "p50"), stage.value(name, stat)]
-        pair = stage.metrics[name].intervals.get(stat) if name in stage.metrics else None
-        values += list(pair or ())
+        values += [stage.value(name, which) for which in pair]
+        ends = stage.metrics[name].intervals.get(pair[1]) if name in stage.metrics else None
+        values += list(ends or ())
     return values
 
 
-def _cells(stage: Stage, name: str, stat: str) -> list[str]:
-    metric = stage.metrics.get(name)
-    shown = [format_number(stage.value(name, s)) for s in dict.fromkeys(("p50", stat))]
-    return [*shown, interval(metric, stat) or "—"]
+def _cells(stage: Stage, name: str, pair: tuple[str, str]) -> list[str]:
+    shown = [format_number(stage.value(name, which)) for which in pair]
+    return [*shown, interval(stage.metrics.get(name), pair[1]) or "—"]
 
 
-def _curves(panel: Panel, group: Sequence[Stage], name: str, stat: str, colour: str) -> None:
+def _curves(panel: Panel, group: Sequence[Stage], name: str, pair: tuple[str, str], colour: str) -> None:
     ends: list[tuple[float, str]] = []
-    for which, weight in (("p50", "thin"), (stat, "")) if stat != "p50" else (("p50", ""),):
+    for stage in group:
+        _achieved(panel, stage)
+    for which, weight in zip(pair, (" thin", ""), strict=True):
         stable = [(s.position or 0.0, s.value(name, which)) for s in group if s.stable]
-        panel.line(stable, f"{colour} {weight}")
+        panel.line(stable, f"{colour}{weight}")
         for stage in group:
             value, at = stage.value(name, which), stage.position
             if value is None or at is None:
                 continue
             metric = stage.metrics[name]
-            pair = metric.intervals.get(which)
-            if which == stat and pair and pair != (None, None):
-                panel.whisker(at, pair[0], pair[1], colour)
+            bounds = metric.intervals.get(which)
+            if which == pair[1] and bounds and bounds != (None, None):
+                panel.whisker(at, *bounds, colour)
             mark = " (indicative)" if which in metric.indicative else ""
             title = (
                 f"{metric_word(name)} {which} {latency(value)}{mark}, n {metric.n}, {stage.label}, {stage.condition}"
             )
-            panel.dot(at, value, f"{colour} {weight}", title, hollow=not stage.stable)
-            _achieved(panel, stage)
+            panel.dot(at, value, f"{colour}{weight}", title, hollow=not stage.stable)
         last = next((s for s in reversed(group) if s.value(name, which) is not None), None)
         if last is not None:
             ends.append((panel.y.clamp(last.value(name, which) or 0.0), which))
     places = spread([at for at, _ in ends], 13, panel.y.stop + 4, panel.y.start)
     for place, (_, which) in zip(places, ends, strict=True):
-        panel.text(panel.x.stop + 8, place + 4, which, f"tx label {colour}{' strong' if which == stat else ''}")
+        panel.text(panel.x.stop + 8, place + 4, which, f"tx label {colour}{' strong' if which == pair[1] else ''}")
 
 
 def _achieved(panel: Panel, stage: Stage) -> None:

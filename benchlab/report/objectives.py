@@ -102,6 +102,12 @@ def objectives_of(summary: Summary) -> list[Objective]:
     return [found for found in map(_objective, raw) if found is not None]
 
 
+def two_stats(stages: list[Stage], objectives: list[Objective], metric: str) -> tuple[str, str]:
+    """(the other, the main) percentile to show: p50 beside the main one; where that is p50, a tail beside it."""
+    main = main_stat(stages, objectives, metric)
+    return ("p50", main) if main != "p50" else (main_stat(stages, [], metric), main)
+
+
 def main_stat(stages: list[Stage], objectives: list[Objective], metric: str) -> str:
     """The percentile to show beside p50: the objective's own, else the highest that most stages can carry."""
     for objective in objectives:

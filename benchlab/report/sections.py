@@ -10,7 +10,7 @@ from typing import Any
 
 from benchlab.report.figure import data_table, unbroken
 from benchlab.report.html import Child, Html, el
-from benchlab.report.objectives import Objective, main_stat
+from benchlab.report.objectives import Objective, main_stat, two_stats
 from benchlab.report.sentences import bracket, capacity, headline, missed, picked_line, selection_reason
 from benchlab.report.view import (
     Metric,
@@ -24,6 +24,7 @@ from benchlab.report.view import (
     reference_of,
     rules_of,
     selected_of,
+    selection_of,
     share,
     stats_of,
     tidy,
@@ -121,11 +122,12 @@ def tiles(summary: Summary, stages: list[Stage], objectives: list[Objective]) ->
     if stage is None:
         return None
     shown = []
-    if summary.get("selection"):
+    selection = selection_of(summary)
+    if selection is not None:
         held, failed = bracket(summary)
         lines = [
             f"fails at {tidy(failed)} /s" if failed is not None else "upper end not found",
-            f"mode {summary['selection'].get('mode', 'point')}",
+            f"mode {selection.get('mode', 'point')}",
         ]
         shown.append(
             _tile("Capacity held", "none" if held is None else tidy(held), "" if held is None else "requests/s", lines)
@@ -178,11 +180,7 @@ def _figure(metric: Metric | None, stat: str) -> str:
 def stage_tables(summary: Summary, stages: list[Stage], objectives: list[Objective]) -> Html:
     """One row a stage, open and closed loops apart; then every metric of every stage."""
     picked, parts = selected_of(summary, stages), []
-    columns = [
-        (name, stat)
-        for name in ("ttft", "tpot", "e2e")
-        for stat in dict.fromkeys(("p50", main_stat(stages, objectives, name)))
-    ]
+    columns = [(name, stat) for name in ("ttft", "tpot", "e2e") for stat in sorted(two_stats(stages, objectives, name))]
     for kind, title in (
         ("open", "Open-loop stages"),
         ("closed", "Closed-loop stages (not comparable with open-loop ones)"),
@@ -302,7 +300,7 @@ def validity_section(summary: Summary, stages: list[Stage]) -> Html:
 
 def selection_section(summary: Summary, stages: list[Stage], objectives: list[Objective]) -> Html | None:
     """What was selected, the bracket and the reason, and why each other stage was not."""
-    if not summary.get("selection"):
+    if selection_of(summary) is None:
         return None
     wanted = ", ".join(o.pretty for o in objectives) or "none"
     rows: list[list[Child]] = []

@@ -18,6 +18,7 @@ from benchlab.report.view import (
     number,
     reference_of,
     selected_of,
+    selection_of,
     share,
     stages_of,
     tidy,
@@ -60,7 +61,7 @@ def headline(summary: Summary) -> str:
     if sum(s.ok for s in stages) == 0:
         total = sum(s.attempted for s in stages)
         return f"None of the {total:,} attempted requests succeeded; there is no latency to report."
-    if objectives and summary.get("selection"):
+    if objectives and selection_of(summary) is not None:
         wanted = " and ".join(o.pretty for o in objectives)
         held, failed = bracket(summary)
         if held is None:
@@ -74,9 +75,10 @@ def _broke(stages: list[Stage], objectives: list[Objective], failed: float | Non
     if first is None:
         return " No measured rate above that failed." if failed is None else ""
     broken = missed(objectives, first)
-    if broken:
-        return f" At {tidy(failed)} /s it misses {', '.join(broken)}."
-    return f" At {tidy(failed)} /s the stage is {first.condition}."
+    if not first.stable:
+        also = f" and misses {', '.join(broken)}" if broken else ""
+        return f" At {tidy(failed)} /s the stage is {first.condition}{also}."
+    return f" At {tidy(failed)} /s it misses {', '.join(broken)}." if broken else ""
 
 
 def measured(stages: list[Stage], objectives: list[Objective], stage: Stage) -> str:

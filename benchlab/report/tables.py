@@ -12,7 +12,7 @@ from typing import Any
 
 from benchlab.records.event import Outcome
 from benchlab.report.html import visible
-from benchlab.report.objectives import main_stat, objectives_of
+from benchlab.report.objectives import objectives_of, two_stats
 from benchlab.report.view import (
     Stage,
     Summary,
@@ -22,6 +22,7 @@ from benchlab.report.view import (
     number,
     rules_of,
     selected_of,
+    selection_of,
     stages_of,
     stats_of,
 )
@@ -125,9 +126,7 @@ def markdown(summary: Summary) -> str:
     verdict = summary.get("verdict") or {}
     glyph, word, _ = VERDICTS.get(str(verdict.get("state")), ("–", str(verdict.get("state", "not judged")), ""))
     out = [f"### benchlab: {glyph} {_md(word)}\n\n", f"Run {_md(summary.get('run_id', '—'))}\n\n"]
-    columns = [
-        (name, stat) for name in ("ttft", "tpot", "e2e") for stat in ("p50", main_stat(stages, objectives, name))
-    ]
+    columns = [(name, stat) for name in ("ttft", "tpot", "e2e") for stat in sorted(two_stats(stages, objectives, name))]
     for kind, title in (("open", "Open loop"), ("closed", "Closed loop")):
         group = [stage for stage in stages if stage.kind == kind]
         if not group:
@@ -143,8 +142,8 @@ def markdown(summary: Summary) -> str:
             row += [_md_figure(stage, name, stat) for name, stat in columns] + [_md(stage.condition) + mark]
             out.append(_md_row(row))
         out.append("\n")
-    selection = summary.get("selection") or {}
-    if selection:
+    selection = selection_of(summary)
+    if selection is not None:
         out.append(
             f"**Selection** ({_md(selection.get('mode', 'point'))}): {_md(selection.get('reason') or 'none')}\n\n"
         )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchlab.report.html import visible
-from benchlab.report.objectives import Objective, main_stat, objectives_of
+from benchlab.report.objectives import Objective, main_stat, objectives_of, two_stats
 from benchlab.report.sentences import capacity, headline, missed, selection_reason
 from benchlab.report.tables import csv, markdown, requests_csv
 from benchlab.report.view import (
@@ -25,6 +25,7 @@ from benchlab.report.view import (
     metric_word,
     rules_of,
     selected_of,
+    selection_of,
     share,
     stages_of,
     stats_of,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 _STYLES = {"VALID": "bold green", "WARN": "bold yellow", "INVALID": "bold red", "fail": "red", "warn": "yellow"}
 _CORE = ("ttft", "itl", "stall", "tpot", "e2e", "dispatch_lag")
-_NOTE = "~ indicative: too few samples to bound the 95 % interval. — not known."
+_NOTE = "~ indicative (95 % interval not bounded) · — not known"
 
 
 def _line(text: str, style: str = "") -> Text:
@@ -86,16 +87,13 @@ def _metric_table(stage: Stage, stages: list[Stage], objectives: list[Objective]
 def _stage_table(group: list[Stage], stages: list[Stage], objectives: list[Objective], picked: Stage | None) -> Table:
     """One row a stage, all of one kind of loop."""
     kind = group[0].kind
-    ttft, tpot = (main_stat(stages, objectives, name) for name in ("ttft", "tpot"))
+    columns = [(name, stat) for name in ("ttft", "tpot") for stat in sorted(two_stats(stages, objectives, name))]
     load = [("offered\n/s", "right")] if kind == "open" else [("users\n", "right")]
     table = _table(
         *load,
         *[(f"{word}\n/s", "right") for word in (("sent", "done") if kind == "open" else ("done",))],
         ("ok /\nattempted", "right"),
-        ("TTFT ms\np50", "right"),
-        (f"\n{ttft}", "right"),
-        ("TPOT ms\np50", "right"),
-        (f"\n{tpot}", "right"),
+        *((f"{'' if i % 2 else metric_word(name) + ' ms'}\n{stat}", "right") for i, (name, stat) in enumerate(columns)),
         ("\ncondition", "left"),
     )
     for stage in group:
@@ -103,9 +101,8 @@ def _stage_table(group: list[Stage], stages: list[Stage], objectives: list[Objec
         row = [format_number(stage.offered) if kind == "open" else str(stage.concurrency or "—")]
         row += [format_number(stage.achieved), format_number(stage.completed)][kind == "closed" :]
         row += [f"{stage.ok}/{stage.attempted}"]
-        row += [_figure(stage.metrics.get("ttft"), stat) for stat in ("p50", ttft)]
-        row += [_figure(stage.metrics.get("tpot"), stat) for stat in ("p50", tpot)]
-        table.add_row(*row, _line(f"{glyph} {word}" + (" ◀ pick" if stage is picked else "")))
+        row += [_figure(stage.metrics.get(name), stat) for name, stat in columns]
+        table.add_row(*row, _line(f"{glyph} {word}" + (" ◀" if stage is picked else "")))
     return table
 
 
@@ -181,7 +178,8 @@ def result(
                 out += [_line(title, "bold"), _stage_table(group, stages, objectives, picked), _line("")]
     for stage in stages if detail or len(stages) == 1 else []:
         out += [*_one_stage(stage, stages, objectives, detail), _line("")]
-    out += [_line(_NOTE, "dim"), *_selection(summary, stages, objectives)]
+    mark = " · ◀ selected" if picked is not None and len(stages) > 1 else ""
+    out += [_line(_NOTE + mark, "dim"), *_selection(summary, stages, objectives)]
     shown = list(STATES) if detail else ["fail", "warn"]
     judged = rules_of(summary.get("verdict"))
     rules = [
@@ -197,7 +195,7 @@ def result(
 
 
 def _selection(summary: Summary, stages: list[Stage], objectives: list[Objective]) -> list[RenderableType]:
-    if not summary.get("selection"):
+    if selection_of(summary) is None:
         return [_line(f"misses     {miss}") for stage in stages for miss in missed(objectives, stage)]
     out = [_line(f"capacity: {capacity(summary)}", "bold"), _line(f"  {selection_reason(summary)}")]
     return [*out, *(_line(f"  {s.label}: misses {m}") for s in stages if s.stable for m in missed(objectives, s))]

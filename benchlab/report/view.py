@@ -267,6 +267,13 @@ def selected_of(summary: Summary, stages: list[Stage]) -> Stage | None:
     return next((stage for stage in stages if pick is not None and stage.index == pick), None)
 
 
+def selection_of(summary: Summary) -> Mapping[str, Any] | None:
+    """The selection, or None where nothing was asked to hold and nothing was picked."""
+    selection = mapping(summary.get("selection"))
+    asked = items(summary.get("objectives")) or items(selection.get("objectives"))
+    return selection if asked or whole(selection.get("selected_stage")) is not None else None
+
+
 def reference_of(summary: Summary, stages: list[Stage]) -> Stage | None:
     """The stage that headline figures speak of: the pick, else the highest stable load, else the first stage."""
     stable = [stage for stage in stages if stage.stable]
