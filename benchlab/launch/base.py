@@ -40,7 +40,11 @@ class Death:
 
 
 class Engine:
-    """A running engine, or one that runs already (attach). Made by `start`; a context manager that ends it."""
+    """A running engine, or one that runs already (attach). Made by `start`; a context manager that ends it.
+
+    url: where it answers. env: the variables stated for it, beyond those of this process (CUDA_VISIBLE_DEVICES, say).
+    version, ready_s: None where not known. notes: what was odd, for the manifest.
+    """
 
     def __init__(self, file: LaunchFile, url: str) -> None:
         self.file, self.url = file, url
@@ -48,6 +52,7 @@ class Engine:
         self.version: str | None = None
         self.ready_s: float | None = None
         self.stopped = ""
+        self.env: dict[str, str] = {}
         self._process: EngineProcess | None = None
         self._command: Command | None = None
 
@@ -91,12 +96,13 @@ class Engine:
         command = build_command(file, {**(values or {}), **{k: v for k, v in given.items() if v is not None}}, args)
         engine = cls(file, f"http://{f'[{host}]' if ':' in host else host}:{port}")
         engine._command = command
+        engine.env = {**command.env, **(env or {})}
         clock = clock or SystemClock()
         began_ns = clock.monotonic_ns()
         try:
             engine._process = EngineProcess(
                 command.argv,
-                {**command.env, **(env or {})},
+                engine.env,
                 log,
                 stop_signal=file.stop_signal,
                 grace_s=file.stop_grace_ns / NS_PER_S,
@@ -252,7 +258,7 @@ class Engine:
             "name": self.file.name,
             "title": self.file.title,
             "argv": redact_argv(list(self._command.argv)),
-            "env": redact_headers(dict(self._command.env)),
+            "env": redact_headers(self.env),
             "version": self.version,
             "ready_s": self.ready_s,
             "pid": self.pid,
@@ -264,7 +270,7 @@ class Engine:
                 "model": values.get("model"),
                 "served_name": values.get("served_name"),
                 "threads": values.get("threads"),
-                "defaults": dict(self.file.values),
+                "values": redact_headers(dict(values)),
                 "capabilities": dict(self.file.capabilities),
                 "launch_file": str(self.file.path),
                 "launch_sha256": self.file.sha256,

@@ -46,11 +46,12 @@ def build_command(file: LaunchFile, given: Mapping[str, str | int | None], args:
     """
     values = dict(file.values)
     values.update({key: str(value) for key, value in given.items() if value is not None})
+    stated = set(values)
     if "served_name" not in values and "model" in values:
         values["served_name"] = default_served_name(values["model"])
     where = f"{file.path}: [start] argv"
     optional = [
-        _filled(word, values, where, _HINTS) for name, words in file.when.items() if name in values for word in words
+        _filled(word, values, where, _HINTS) for name, words in file.when.items() if name in stated for word in words
     ]
     argv: list[str] = []
     for word in file.argv:

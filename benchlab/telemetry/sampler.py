@@ -143,14 +143,18 @@ class Sampler:
         return self
 
     def _run(self, lanes: Sequence[_Lane]) -> None:
-        while True:
-            due = min(lanes, key=lambda lane: lane.due_ns)
-            wait_ns = due.due_ns - self.now()
-            if self._stopping.wait(max(0, wait_ns) / NS_PER_S):
-                return
-            if self.now() >= due.due_ns:
-                due.read(self.now)
-                due.schedule(self.now())
+        try:
+            while True:
+                due = min(lanes, key=lambda lane: lane.due_ns)
+                wait_ns = due.due_ns - self.now()
+                if self._stopping.wait(max(0, wait_ns) / NS_PER_S):
+                    return
+                if self.now() >= due.due_ns:
+                    due.read(self.now)
+                    due.schedule(self.now())
+        finally:  # here, so that a source is never closed under a read that has not ended
+            for lane in lanes:
+                lane.source.close()
 
     def stop(self, timeout_s: float = 2.0) -> None:
         """End all threads and let go of the sources. A source stuck in a read is left to its own timeout, noted."""
@@ -162,10 +166,9 @@ class Sampler:
             if thread.is_alive():
                 self._notes.append(f"{thread.name}: its last reading had not ended when sampling stopped")
         self._ended_ns = self.now()
-        stuck = any(thread.is_alive() for thread in self._threads)
         for lane in self._lanes:
             lane.close_gap(self._ended_ns)
-            if not (stuck and lane.source.blocking):
+            if not self._threads:
                 lane.source.close()
 
     def __enter__(self) -> Sampler:

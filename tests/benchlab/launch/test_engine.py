@@ -20,6 +20,8 @@ from benchlab.clock import ManualClock
 from benchlab.errors import Exit, TargetError, UsageError
 from benchlab.launch.base import Engine, load_launch_file
 from benchlab.launch.ports import choose_port, listeners
+from benchlab.telemetry.names import translate
+from benchlab.telemetry.prometheus import parse_exposition
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="told by /proc only")
 
@@ -271,7 +273,11 @@ def test_the_real_bundled_engine(tmp_path, alive):
         load_launch_file("bundled"), log=tmp_path / "engine.log", model="0:tiny", args=["--runner", "paced:null"]
     ) as engine:
         assert json.loads(get(engine.url + "/v1/models"))["data"]
-        assert get(engine.metrics_url)
+        page = parse_exposition(get(engine.metrics_url))
+        told = {reading.metric for reading in translate(page)}
+        assert {"running", "waiting", "kv_usage_share", "prefix_queries", "prefix_hits", "preemptions", "steps",
+                "prompt_tokens", "generation_tokens", "server_ttft_s_count", "process_started"} <= told  # fmt: skip
+        assert page.problems == []
         assert engine.version
         pid = engine.pid
     assert not alive(pid)

@@ -31,8 +31,10 @@ def test_the_bundled_engines_command():
 
     assert command.argv == (
         "py", "-m", "benchlab_engine", "serve", "--model", "0:tiny", "--host", "127.0.0.1", "--port", "81",
-        "--runner", "torch",
+        "--threads", "1", "--runner", "torch",
     )  # fmt: skip
+    named = build_command(file, {"python": "py", "model": "m", "host": "h", "port": 1, "served_name": "n"})
+    assert named.argv[-2:] == ("--served-model-name", "n")
     assert command.env == {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     assert file.ready_paths == ("/ready",)
 

@@ -122,6 +122,29 @@ def test_an_energy_counter_that_resets_is_passed_on_as_it_is(with_nvml):
     assert [values(p, "GPU-A")["energy_j"] for p in answer["passes"]] == pytest.approx([100, 160, 20, 50])
 
 
+def test_c79_c85_energy_of_a_window_through_the_bindings(with_nvml):
+    source = """
+import json
+from dataclasses import asdict
+from benchlab.telemetry.energy import window_energy
+from benchlab.telemetry.nvml import open_nvml
+source = open_nvml()
+samples = [s for t in range(4) for s in source.read(lambda: t * 10**9)]
+energy = window_energy(samples, 0, 3 * 10**9)
+print(json.dumps(dict(joules=energy.joules, lower=energy.lower_bound, reasons=energy.reasons,
+                      methods=[d.method for d in energy.devices])))
+"""
+    devices = (
+        "uuid=GPU-A name=G bus=b energy=100000,160000,20000,50000\n"  # resets
+        "uuid=GPU-B name=G bus=b power=300000\n"  # has no counter
+    )
+    answer = with_nvml(devices, source)
+
+    assert answer["joules"] == pytest.approx(110 + 900)
+    assert answer["methods"] == ["counter", "power"]
+    assert answer["lower"] and answer["reasons"] == ["GPU-A: the energy counter was reset 1 times"]
+
+
 def test_an_old_driver_without_reserved_memory_and_with_the_old_throttle_call(with_nvml):
     answer = read(
         with_nvml, "oldthrottle=1\nuuid=GPU-A name=G bus=b used=1000 total=4096 memv2=0 throttle=64\n", passes=2
