@@ -83,7 +83,9 @@ class Made:
             return f"{len(self.asked):,} prompts made to an estimate (one token a word or full stop), not counted"
         if not off:
             return f"{len(self.asked):,} prompts made to their exact lengths by the tokenizer"
-        return f"{len(off):,} of {len(self.asked):,} prompts differ from the asked length, by {min(off)} to {max(off)} tokens"
+        return (
+            f"{len(off):,} of {len(self.asked):,} prompts differ from their length, by {min(off)} to {max(off)} tokens"
+        )
 
 
 def make_texts(items: Iterable[WorkloadItem], *, key: str, salt: str | None = None, count: Count | None = None) -> Made:
