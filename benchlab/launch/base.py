@@ -29,6 +29,12 @@ _ANSWER_S = 5.0
 _VERSION_S = 30.0
 
 
+def _url(host: str, port: int) -> str:
+    """Where to ask: a server on every address is asked on the loopback one."""
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+
 @dataclass(frozen=True, slots=True)
 class Death:
     """An engine that ended without being asked. what: how; log_tail: its last lines; hint: what may help."""
@@ -94,7 +100,7 @@ class Engine:
             model=model, served_name=served_name, host=host, port=port, threads=threads,
         )  # fmt: skip
         command = build_command(file, {**(values or {}), **{k: v for k, v in given.items() if v is not None}}, args)
-        engine = cls(file, f"http://{f'[{host}]' if ':' in host else host}:{port}")
+        engine = cls(file, _url(host, port))
         engine._command = command
         engine.env = {**command.env, **(env or {})}
         clock = clock or SystemClock()
@@ -177,12 +183,15 @@ class Engine:
     def _check_listener(self, port: int) -> None:
         """That the answer came from this engine, and not from another that took the port in between."""
         assert self._process is not None
+        if not self.file.own_listener:
+            return
         known = [listener for listener in listeners(port) if listener.pid is not None]
         if known and not any(self._process.owns(listener.pid) for listener in known if listener.pid is not None):
             raise TargetError(
                 f"port {port} is answered by {known[0]}, not by the {self.file.title} that was started",
                 where=self.url,
-                hint="give another port",
+                hint="give another port; or own_listener = false under [ready], if it answers through another process "
+                "(a container)",
             )
 
     def _ask_version(self) -> str | None:

@@ -99,7 +99,8 @@ _TOP: dict[str, Check] = {
 _TABLES: dict[str, dict[str, Check]] = {
     "start": {"argv": _texts, "env": _table_of(lambda v: "" if isinstance(v, str) else "must be a text"),
               "when": _table_of(_texts, r"[a-z_]+")},
-    "ready": {"paths": _url_paths, "status": _status, "limit": _duration, "every": _duration},
+    "ready": {"paths": _url_paths, "status": _status, "limit": _duration, "every": _duration,
+              "own_listener": _flag},
     "paths": {"models": _url_path, "metrics": _url_path, "health": _url_path},
     "version": {"argv": _texts, "path": _url_path, "pattern": _regex},
     "stop": {"signal": _signal, "grace": _duration},

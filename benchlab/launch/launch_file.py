@@ -39,7 +39,8 @@ class Hint:
 class LaunchFile:
     """One engine. Times in ns; `values` are `[defaults]`; `when` are arguments added only if that value is given.
 
-    attach: nothing is started. sha256: of the file and those it extends, as read. tried: where it was, or "no".
+    attach: nothing is started. own_listener: the port must be held by the engine itself. sha256: of the file and
+    those it extends, as read. tried: where it was, or "no".
     """
 
     name: str
@@ -55,6 +56,7 @@ class LaunchFile:
     values: Mapping[str, str] = field(default_factory=dict)
     ready_paths: tuple[str, ...] = ()
     ready_status: int = 200
+    own_listener: bool = True
     ready_limit_ns: int = 300_000_000_000
     ready_every_ns: int = 100_000_000
     models_path: str = "/v1/models"
@@ -161,6 +163,7 @@ def _build(path: Path, table: dict[str, Any], digest: str) -> LaunchFile:
         values=values,
         ready_paths=tuple(ready.get("paths", ())),
         ready_status=ready.get("status", 200),
+        own_listener=ready.get("own_listener", True),
         ready_limit_ns=duration("ready", "limit", "5m"),
         ready_every_ns=duration("ready", "every", "100ms"),
         models_path=paths.get("models", "/v1/models"),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import http.server
 import json
 import os
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -50,3 +52,29 @@ def with_nvml(nvml_library, tmp_path):
         return json.loads(done.stdout)
 
     return run
+
+
+@pytest.fixture
+def server():
+    """A metrics server: it answers `page` (bytes) with `status`, and keeps each request's `headers`."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            body = self.server.page
+            self.server.headers.append(self.headers)
+            self.send_response(self.server.status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as httpd:
+        httpd.page, httpd.status, httpd.headers = b"", 200, []
+        httpd.url = f"http://127.0.0.1:{httpd.server_port}/metrics"
+        thread = threading.Thread(target=httpd.serve_forever, args=(0.02,))
+        thread.start()
+        yield httpd
+        httpd.shutdown()
+        thread.join()

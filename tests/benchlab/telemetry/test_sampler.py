@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.server
 import threading
 import time
 
@@ -100,31 +99,6 @@ def test_a_slow_blocking_source_does_not_hold_up_the_others():
     sampler.stop()
 
     assert quick.reads >= 6 and slow.closed
-
-
-@pytest.fixture
-def server():
-    """A metrics server; what it answers is `server.page` (bytes), with `server.status`."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self):
-            body = self.server.page
-            self.send_response(self.server.status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_):
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as httpd:
-        httpd.page, httpd.status = b"", 200
-        httpd.url = f"http://127.0.0.1:{httpd.server_port}/metrics"
-        thread = threading.Thread(target=httpd.serve_forever, args=(0.02,))
-        thread.start()
-        yield httpd
-        httpd.shutdown()
-        thread.join()
 
 
 def scrape(source, t=0):
