@@ -1,0 +1,64 @@
+"""The vocabulary that belongs to a model's files.
+
+The one idea: a GGUF file carries its own tokenizer as lists of tokens and merges; from them the same `tokenizers`
+object is built that a tokenizer.json would give. It must not know weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from benchlab_engine.errors import EngineError
+from benchlab_engine.serve.tokens import FileVocabulary, from_directory
+
+_CONTROL, _USER_DEFINED = 3, 4  # token kinds of the GGUF format
+_DIGITS_APART = ("smollm", "default", "starcoder", "refact", "command-r", "codeshell")
+
+
+def vocabulary_of(path: Path, metadata: Mapping[str, Any] | None) -> FileVocabulary:
+    """The tokenizer of a Hugging Face directory, or of a GGUF file by its metadata."""
+    try:
+        if metadata is not None:
+            return from_gguf(metadata)
+        return from_directory(path)
+    except ImportError as error:
+        raise EngineError(f"{error}; the tokenizer needs: pip install 'benchlab[engine]'") from None
+    except EngineError:
+        raise
+    except Exception as error:  # the library raises bare exceptions for files it cannot read
+        raise EngineError(f"the tokenizer of {path} cannot be read: {error}") from error
+
+
+def from_gguf(metadata: Mapping[str, Any]) -> FileVocabulary:
+    """A byte-level BPE tokenizer out of GGUF metadata."""
+    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+
+    kind, pre = metadata.get("tokenizer.ggml.model"), metadata.get("tokenizer.ggml.pre", "default")
+    if kind != "gpt2" or pre not in (*_DIGITS_APART, "gpt-2"):
+        raise EngineError(
+            f"the GGUF tokenizer {kind}/{pre} is not supported; supported: gpt2 with pre-tokenizer smollm"
+        )
+    tokens: list[str] = metadata["tokenizer.ggml.tokens"]
+    kinds: list[int] = metadata["tokenizer.ggml.token_type"]
+    merges = [tuple(merge.split(" ", 1)) for merge in metadata["tokenizer.ggml.merges"]]
+    tokenizer = Tokenizer(models.BPE(vocab={text: index for index, text in enumerate(tokens)}, merges=merges))
+    steps: list[Any] = [pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)]
+    if pre in _DIGITS_APART:
+        steps.insert(0, pre_tokenizers.Digits(individual_digits=True))
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(steps)
+    tokenizer.decoder = decoders.ByteLevel()
+    named = list(zip(tokens, kinds, strict=True))
+    tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t, k in named if k == _CONTROL])
+    tokenizer.add_tokens([AddedToken(t, special=False, normalized=False) for t, k in named if k == _USER_DEFINED])
+    ends = {metadata[key] for key in _END_KEYS if key in metadata}
+    special = {
+        name: tokens[metadata[key]]
+        for name, key in (("bos_token", "tokenizer.ggml.bos_token_id"), ("eos_token", "tokenizer.ggml.eos_token_id"))
+        if key in metadata
+    }
+    return FileVocabulary(tokenizer, frozenset(ends), metadata.get("tokenizer.chat_template"), special)
+
+
+_END_KEYS = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id")
