@@ -95,11 +95,11 @@ class Engine:
         if log is None:
             raise UsageError("no place for the engine's log", where="Engine.start")
         port = choose_port(host, port)
-        given = dict(
-            python=python or file.values.get("python", sys.executable),
-            model=model, served_name=served_name, host=host, port=port, threads=threads,
-        )  # fmt: skip
-        command = build_command(file, {**(values or {}), **{k: v for k, v in given.items() if v is not None}}, args)
+        given: dict[str, str | int | None] = {} if "python" in file.values else {"python": sys.executable}
+        given |= dict(values or {})
+        stated = dict(python=python, model=model, served_name=served_name, host=host, port=port, threads=threads)
+        given |= {key: value for key, value in stated.items() if value is not None}
+        command = build_command(file, given, args)
         engine = cls(file, _url(host, port))
         engine._command = command
         engine.env = {**command.env, **(env or {})}
@@ -277,7 +277,7 @@ class Engine:
             "notes": list(self.notes),
             "facts": {
                 "model": values.get("model"),
-                "served_name": values.get("served_name"),
+                "served_name": name if (name := values.get("served_name")) in self._argv else None,
                 "threads": values.get("threads"),
                 "values": redact_headers(dict(values)),
                 "capabilities": dict(self.file.capabilities),

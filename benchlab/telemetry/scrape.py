@@ -110,7 +110,8 @@ class ScrapeSource:
     blocking = True
 
     def __init__(self, scraper: Scraper, *, period_ns: int = 1_000_000_000) -> None:
-        self.scraper, self.period_ns = scraper, period_ns
+        self.scraper = scraper
+        self.period_ns: int | None = period_ns
         self.notes: list[str] = []
         self.restarts: list[int] = []
         self._said: set[str] = set()

@@ -174,7 +174,20 @@ def test_an_answer_from_somebody_else_on_the_port_is_not_taken_for_the_engines(s
         patch.setattr(base, "choose_port", lambda host, asked: int(port))
         with pytest.raises(TargetError, match="is answered by process"):
             Engine.start(file, log=tmp_path / "idle.log")
+        launch_file.write_text(text.replace("[version]", "own_listener = false\n[version]"))
+        with Engine.start(load_launch_file(launch_file), log=tmp_path / "idle.log") as contained:
+            assert contained.url == other.url  # as with a container, whose port another process holds
     assert [listener.pid for listener in listeners(int(port))] == [other.pid]
+
+
+def test_which_python_and_which_address(start, tmp_path):
+    own = tmp_path / "python"
+    own.symlink_to(sys.executable)
+    with start(values={"python": str(own)}) as engine:
+        assert engine.facts()["argv"][0] == str(own)
+    with start(host="0.0.0.0") as engine:
+        assert engine.url.startswith("http://127.0.0.1:")
+        assert engine.facts()["facts"]["served_name"] is None  # its command has no place for one
 
 
 def test_odd_ports_are_refused():
