@@ -204,8 +204,19 @@ def spread_figure(stage: Stage, objectives: list[Objective]) -> Figure:
         ("metric, ms", *stats, "n"),
         rows,
         "Dots are p50, p90, p95 and p99, from left to right; hollow ones are indicative. Bars are 95 % "
-        "rank intervals; a bar that runs to the edge is not bounded by so few samples.",
+        "rank intervals; an arrow is a side that so few samples do not bound.",
     )
+
+
+def _bar(panel: Panel, y: float, at: float, pair: tuple[float | None, float | None]) -> Html:
+    """A horizontal interval; a side that the sample does not bound is a short arrow."""
+    path = ""
+    for side, away in zip(pair, (-1, 1), strict=True):
+        end = at + away * 18 if side is None else panel.x.clamp(side)
+        end = max(panel.x.start, min(end, panel.x.stop))
+        tip = f"m{-away * 4} -3l{away * 4} 3l{-away * 4} 3" if side is None else "m0 -3v6"
+        path += f"M{px(at)} {px(y)}H{px(end)}{tip}"
+    return el("path", d=path, class_="wh blue")
 
 
 def _spread_row(panel: Panel, stage: Stage, objectives: list[Objective], name: str, stats: list[str], y: float) -> None:
@@ -223,12 +234,7 @@ def _spread_row(panel: Panel, stage: Stage, objectives: list[Objective], name: s
         pair, at = metric.intervals.get(stat), panel.x.clamp(value)
         lift = (place % 2) * 5 - 2.5
         if pair and pair != (None, None):
-            low = panel.x.start if pair[0] is None else panel.x.clamp(pair[0])
-            high = panel.x.stop if pair[1] is None else panel.x.clamp(pair[1])
-            caps = "".join(
-                f"M{px(x)} {px(y + lift - 3)}v6" for x, side in zip((low, high), pair, strict=True) if side is not None
-            )
-            panel.add(el("path", d=f"M{px(low)} {px(y + lift)}H{px(high)}{caps}", class_="wh blue"))
+            panel.add(_bar(panel, y + lift, at, pair))
         tip = el("title", f"{metric_word(name)} {stat} {latency(value)}, interval {interval(metric, stat) or 'none'}")
         hollow = " hollow" if stat in metric.indicative else ""
         panel.add(el("circle", tip, cx=px(at), cy=px(y + lift), r="4", class_=f"dot blue{hollow}"))

@@ -67,7 +67,12 @@ def percentile_figure(
         ticks = [(_nines(q), f"{100 * q:.6g} %") for q in _NINES if _nines(q) <= x.high]
         for at, _ in ticks[1:]:
             panel.rule(x(at), panel.y.start, x(at), panel.y.stop, "grid")
-        panel.frame_x(ticks, "share of attempted requests at least this fast (axis of nines)")
+        title = (
+            "share of attempted requests at least this fast"
+            if width > 500
+            else "share of attempted, this fast or faster"
+        )
+        panel.frame_x(ticks, title)
         for objective in limits:
             panel.limit(objective.limit or 0.0, f"objective {objective.short}")
         for stage in sorted(shown, key=lambda s: s.index in bright):
@@ -94,8 +99,8 @@ def percentile_figure(
             [stage.label, stage.condition, f"{len(values):,}", f"{attempted:,}", stop, *_figures(stage, metric)]
         )
     return Figure(
-        f"percentiles-{metric}",
-        f"{metric_word(metric)} by percentile",
+        f"percentiles-{metric}-{stages[0].kind}",
+        f"{metric_word(metric)} by percentile" + (" (closed loop)" if stages[0].kind == "closed" else ""),
         _reading(shown, picked, metric, samples),
         draw,
         ("stage", "condition", "n", "attempted", "line stops at", "p50 ms", "p90 ms", "p95 ms", "p99 ms"),

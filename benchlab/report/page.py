@@ -71,9 +71,11 @@ def build(run: Run, summary: Summary) -> Html:
     points = points_of(table, run.manifest)
     lag_rule = next((r for r in rules_of(summary.get("verdict")) if "lag" in r.name and "loop" not in r.name), None)
     load = load_figures(summary, stages, objectives)
+    centre = picked or reference_of(summary, stages)
     tails = [
-        percentile_figure(points, stages, picked or reference_of(summary, stages), objectives, m)
-        for m in ("ttft", "tpot", "e2e")
+        percentile_figure(points, group, centre, objectives, metric)
+        for group in ([s for s in stages if s.kind == kind] for kind in ("open", "closed"))
+        for metric in ("ttft", "tpot", "e2e")
     ]
     lag = lag_figure(points, lag_rule, _milliseconds(lag_rule.limit if lag_rule else ""), stages)
     selection = selection_section(summary, stages, objectives)

@@ -68,9 +68,12 @@ def _count(times: Floats, edges: Floats, width: float, weights: Floats | None = 
 
 
 def _in_flight(points: Points, edges: Floats) -> list[Point]:
-    """Requests sent and not yet ended, at each edge; one without an end is taken to the end of the run."""
-    sent = np.sort(points.sent[np.isfinite(points.sent)])
-    ended = np.sort(points.end[np.isfinite(points.sent) & np.isfinite(points.end)])
+    """Requests sent and not yet ended, at each edge; one without an end was given up when its stage's drain ended."""
+    gone = points.end.copy()
+    for span in points.spans:
+        gone[(points.stage == span.stage) & ~np.isfinite(gone)] = span.end
+    known = np.isfinite(points.sent)
+    sent, ended = np.sort(points.sent[known]), np.sort(gone[known & np.isfinite(gone)])
     level = np.searchsorted(sent, edges, side="right") - np.searchsorted(ended, edges, side="right")
     return [(float(at), float(value)) for at, value in zip(edges, level, strict=True)]
 
@@ -215,8 +218,10 @@ def _row(row: Row, x: Scale, top: float, tall: float) -> Panel:
     low, high = linear_domain([None if v is None else v / row.shift for _, line in row.lines for _, v in line])
     panel = Panel(x, Scale(low, high, top + tall, top))
     panel.frame_y(nice_ticks(low, high, 3), row.title)
+    low_x, high_x = x.low, x.high
     for class_, line in row.lines:
-        panel.line([(at, None if v is None else v / row.shift) for at, v in line], class_, step=row.step)
+        inside = [(at, v) for at, v in line if low_x <= at <= high_x]
+        panel.line([(at, None if v is None else v / row.shift) for at, v in inside], class_, step=row.step)
     if row.names:
         ends = [next((v for _, v in reversed(line) if v is not None), 0.0) / row.shift for _, line in row.lines]
         places = spread([panel.y.clamp(end) for end in ends], 12, top + 4, top + tall)
