@@ -165,6 +165,23 @@ class Columns:
         return result
 
     @cached_property
+    def visible_tokens(self) -> Floats:
+        """Tokens of each visible event: the server's count where it gave one, else an even share of the request's rest.
+
+        A request without any count is taken as one token an event, an estimate that the summary states.
+        """
+        told = self.tokens[self.visible].astype(np.float64)
+        silent = told < 0
+        if not silent.any():
+            return told
+        told[silent] = 0.0
+        known = np.bincount(self.visible_row, weights=told, minlength=self.n)
+        blanks = np.bincount(self.visible_row, weights=silent.astype(np.float64), minlength=self.n)
+        rest = np.maximum(0.0, self.streamed_tokens - known)
+        share = np.where(np.isnan(rest), 1.0, rest / np.maximum(blanks, 1.0))
+        return np.asarray(np.where(silent, share[self.visible_row], told))
+
+    @cached_property
     def reasoning_shown(self) -> Bools:
         """Which requests streamed any reasoning."""
         return np.isin(np.arange(self.n), self.event_row[self.kind == KINDS.index("reasoning")])

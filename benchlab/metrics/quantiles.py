@@ -8,6 +8,7 @@ is too small one of them does not exist: the bound is None and the percentile is
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,19 +49,34 @@ def interval_ranks(n: int, share: float, confidence: float = CONFIDENCE) -> tupl
 
     Each tail is missed with at most (1 - confidence) / 2.
     """
-    from scipy.stats import binom
-
     if n < 1:
         return None, None
     tail = (1 - confidence) / 2
-    low = int(binom.ppf(tail, n, share))
-    high = int(binom.ppf(1 - tail, n, share)) + 1
-    # ppf may sit one off where a probability equals the tail to the last bit: only ever move outward.
-    if low >= 1 and binom.cdf(low - 1, n, share) > tail:
-        low -= 1
-    if binom.cdf(high - 1, n, share) < 1 - tail:
-        high += 1
+    low = _least(
+        lambda k: _at_most(k, n, share) > tail, n
+    )  # P(fewer than `low` below) <= tail, and no higher rank's is
+    high = _least(lambda k: _at_most(k, n, share) >= 1 - tail, n) + 1
     return (low if low >= 1 else None), (high if high <= n else None)
+
+
+def _at_most(k: int, n: int, share: float) -> float:
+    """P(X <= k) for X binomial(n, share)."""
+    # scipy.special, not scipy.stats: the same number, and two seconds less to import.
+    from scipy.special import bdtr
+
+    return float(bdtr(k, n, share)) if k < n else 1.0
+
+
+def _least(true_from: Callable[[int], bool], top: int) -> int:
+    """The least k in 0..top for which a condition holds that holds from there on."""
+    below, at = -1, top
+    while at - below > 1:
+        middle = (below + at) // 2
+        if true_from(middle):
+            at = middle
+        else:
+            below = middle
+    return at
 
 
 def quantile_with_interval(ordered: Floats, share: float, independent: int | None = None) -> Quantile:
@@ -74,10 +90,12 @@ def quantile_with_interval(ordered: Floats, share: float, independent: int | Non
     low, high = interval_ranks(m, share)
     low_at = None if low is None else math.floor((low - 1) * n / m)
     high_at = None if high is None else min(n, math.ceil(high * n / m)) - 1
+    value = quantile(ordered, share)
+    # Interpolation may step over a bound that is the very next sample; no interval leaves out its value.
     return Quantile(
-        quantile(ordered, share),
-        None if low_at is None else float(ordered[low_at]),
-        None if high_at is None else float(ordered[high_at]),
+        value,
+        None if low_at is None else min(value, float(ordered[low_at])),
+        None if high_at is None else max(value, float(ordered[high_at])),
     )
 
 
@@ -92,11 +110,11 @@ def samples_needed(share: float, confidence: float = CONFIDENCE) -> int:
 
 def wilson(hits: int, n: int, confidence: float = CONFIDENCE) -> tuple[float, float] | None:
     """Wilson's score interval of a share, hits of n; None where n is 0."""
-    from scipy.stats import norm
+    from scipy.special import ndtri
 
     if n == 0:
         return None
-    z = float(norm.ppf((1 + confidence) / 2))
+    z = float(ndtri((1 + confidence) / 2))
     share = hits / n
     middle = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))

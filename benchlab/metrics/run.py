@@ -41,21 +41,6 @@ def input_tps(c: Columns, w: Window) -> float | None:
     return None if np.isnan(tokens).any() else float(tokens.sum()) / w.seconds
 
 
-def token_weights(c: Columns) -> Floats:
-    """Tokens of each visible event: the server's count where it gave one, else an even share of the request's rest.
-
-    A request without any count is taken as one token an event (`tokens_estimated` says how many those are).
-    """
-    told = c.tokens[c.visible].astype(np.float64)
-    row, silent = c.visible_row, told < 0
-    told[silent] = 0.0
-    known = np.bincount(row, weights=told, minlength=c.n)
-    blanks = np.bincount(row, weights=silent.astype(np.float64), minlength=c.n)
-    rest = np.maximum(0.0, c.streamed_tokens - known)
-    share = np.where(np.isnan(rest), 1.0, rest / np.maximum(blanks, 1.0))
-    return np.asarray(np.where(silent, share[row], told))
-
-
 def tokens_estimated(c: Columns) -> Bools:
     """Requests with text whose output tokens are a count of their chunks, or not known at all."""
     return (c.visible_count > 0) & (np.isnan(c.streamed_tokens) | c.text_is("tokens_source", "chunks"))
@@ -64,7 +49,7 @@ def tokens_estimated(c: Columns) -> Bools:
 def _token_events(c: Columns, w: Window, counted: Bools) -> tuple[Floats, Floats]:
     when = c.chunk_ns[c.visible].astype(np.float64)
     inside = w.holds(when) & counted[c.visible_row]
-    return when[inside], token_weights(c)[inside]
+    return when[inside], c.visible_tokens[inside]
 
 
 def output_tps(c: Columns, w: Window) -> float | None:
