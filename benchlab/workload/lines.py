@@ -54,7 +54,8 @@ class Lines:
         hashing = _Hashing(self._open())
         with io.BufferedReader(hashing, 2**18) as packed:
             try:
-                yield from self._numbered(_unpacked(packed, self.path))
+                stream = _unpacked(packed, self.path)  # held to the end: letting it go would close what it reads
+                yield from self._numbered(stream)
                 while packed.read(2**18):
                     pass
             except (OSError, EOFError, ValueError, zlib.error) as fault:

@@ -128,12 +128,12 @@ def _check_blocks(item: WorkloadItem, spelled: dict[str, str]) -> None:
         raise RowError(f"{name}: expected input_tokens beside it")
     if item.block_tokens is None:
         raise RowError(f"{name}: expected block_tokens beside it (the size of a block, in tokens)")
-    least, most = block_counts(item.input_tokens, item.block_tokens)
     # Fewer blocks than fit are fine in our own format (a shared head, then a text of its own); more never are.
+    most = block_counts(item.input_tokens, item.block_tokens)[1]
     if len(item.prefix_blocks) > most:
         raise RowError(
-            f"{name}: expected {least} or fewer ids (a partial last one makes {most}) of {item.block_tokens} tokens "
-            f"for {item.input_tokens} tokens, got {len(item.prefix_blocks)}"
+            f"{name}: expected at most {most} ids of {item.block_tokens} tokens for {item.input_tokens} tokens, "
+            f"got {len(item.prefix_blocks)}"
         )
 
 
