@@ -195,7 +195,7 @@ def spread_figure(stage: Stage, objectives: list[Objective]) -> Figure:
     ]
     median, tail = stage.value("ttft", "p50"), main_stat([stage], objectives, "ttft")
     return Figure(
-        "spread",
+        f"spread-{stage.kind}",
         f"Latency at {stage.label}",
         f"First text came after {latency(median)} at the median and {latency(stage.value('ttft', tail))} at {tail}."
         if median is not None

@@ -33,6 +33,8 @@ from benchlab.report.sections import (
 from benchlab.report.timeline import timeline_figure
 from benchlab.report.view import Stage, Summary, reference_of, rules_of, selected_of, slo_of, stages_of
 
+_LATENCIES = ("ttft", "tpot", "e2e")
+_NO_LATENCY = "No request ended well with text, so there is no latency to show."
 _SCRIPT_OFF = "Sorting and filtering the requests needs JavaScript; everything else on this page works without it."
 
 
@@ -50,6 +52,8 @@ def load_figures(summary: Summary, stages: list[Stage], objectives: list[Objecti
     found = []
     for kind in ("open", "closed"):
         group = [stage for stage in stages if stage.kind == kind]
+        if not any(metric.n for stage in group for name, metric in stage.metrics.items() if name in _LATENCIES):
+            continue  # no axis without a single point on it
         if len(group) > 1:
             found.append(latency_figure(stages, objectives, picked, kind))
         elif group:
@@ -80,7 +84,7 @@ def build(run: Run, summary: Summary) -> Html:
     lag = lag_figure(points, lag_rule, _milliseconds(lag_rule.limit if lag_rule else ""), stages)
     selection = selection_section(summary, stages, objectives)
     sections = [
-        ("load", "Latency under load", [render(figure) for figure in load]),
+        ("load", "Latency under load", [render(figure) for figure in load] or [el("p", _NO_LATENCY, class_="reading")]),
         (
             "outcomes",
             "Outcomes",

@@ -47,7 +47,7 @@ def _record(rng, stage, number, intended, begin, step, outcome, tokens) -> Recor
         chunk_kind=[Kind.CONTENT] * len(stamps),
         end_ns=end,
         http_status=status,
-        error=None if whole else f"{outcome.value}: made up, with a , and a \"quote\"\nand a second line",
+        error=None if whole else f'{outcome.value}: made up, with a , and a "quote"\nand a second line',
         error_kind="shed" if outcome is Outcome.ERROR_HTTP else None,
         finish_reason="stop" if whole else None,
         prompt_tokens=120,
@@ -169,8 +169,20 @@ def made_summary(records: list[Record], stages: list[dict[str, Any]], **extra: A
     rules = [
         {"name": "complete records", "state": "pass", "value": len(records), "limit": len(records), "hint": ""},
         {"name": "dispatch lag p99", "state": "pass", "value": 1.84, "limit": 10, "hint": ""},
-        {"name": "client CPU", "state": "warn", "value": 0.84, "limit": 0.8, "hint": "give the client a core of its own"},
-        {"name": "prefix-cache hits", "state": "not checked", "value": None, "limit": "1 %", "hint": "the server tells none"},
+        {
+            "name": "client CPU",
+            "state": "warn",
+            "value": 0.84,
+            "limit": 0.8,
+            "hint": "give the client a core of its own",
+        },
+        {
+            "name": "prefix-cache hits",
+            "state": "not checked",
+            "value": None,
+            "limit": "1 %",
+            "hint": "the server tells none",
+        },
     ]
     base = {
         "schema": 1,

@@ -15,7 +15,7 @@ from tests.benchlab.report.sample import SWEEP, made_manifest, made_records, mad
 
 HOSTILE = [
     "</script><script>alert(1)</script>",
-    "\"><img src=x onerror=alert(1)>",
+    '"><img src=x onerror=alert(1)>',
     "' onmouseover='alert(1)",
     "<!--<script>",
     "]]></title></svg><svg onload=alert(1)>",
@@ -53,7 +53,6 @@ def _page(made, poison):
     run = made_run(folder / str(abs(hash(poison))), bad, made_manifest(stages))
     run.manifest = _poisoned(run.manifest, poison)
     return build(run, _poisoned(summary, poison))
-
 
 
 @pytest.mark.parametrize("poison", HOSTILE)

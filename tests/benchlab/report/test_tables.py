@@ -55,7 +55,10 @@ def test_C88_same_columns_when_everything_failed():
 
 
 def test_C88_error_text_with_a_line_break_stays_one_field():
-    rows = [{"request_id": "r1", "error": 'one, "two"\nthree', "lag": 0.5}, {"request_id": "r2", "error": None, "lag": None}]
+    rows = [
+        {"request_id": "r1", "error": 'one, "two"\nthree', "lag": 0.5},
+        {"request_id": "r2", "error": None, "lag": None},
+    ]
     parsed = _rows(requests_csv(rows, ["request_id", "error", "lag"]))
     assert parsed == [["request_id", "error", "lag"], ["r1", 'one, "two"\nthree', "0.5"], ["r2", "", ""]]
 
