@@ -107,10 +107,11 @@ class StreamExchange:
         if self._status not in _OK:
             http_error(self._recorder, self._status, b"".join(self._whole or ()), ns)
         elif self._whole is not None:
-            self._conversation.whole(b"".join(self._whole), ns)
+            self._conversation.whole(b"".join(self._whole).removeprefix(b"\xef\xbb\xbf"), ns)
+        elif self._sse is None:
+            self._recorder.fail(Outcome.INCOMPLETE, "the answer has no content", ns=ns, kind="empty")
         else:
-            if self._sse is not None:
-                self._deliver(self._sse.close(), ns, 0)
+            self._deliver(self._sse.close(), ns, 0)
             self._conversation.ended(ns)
         self._finish(reusable=True)
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -162,7 +163,7 @@ def split(script: Script, positions: Sequence[int], gap: float = 0.0) -> Script:
     data = b"".join(step.data for step in script.steps)
     cuts = [0, *sorted({p for p in positions if 0 < p < len(data)}), len(data)]
     start = script.steps[0].at
-    pieces = [data[a:b] for a, b in zip(cuts, cuts[1:], strict=False)]
+    pieces = [data[a:b] for a, b in itertools.pairwise(cuts)]
     return replace(script, steps=tuple(Step(start + i * gap, piece) for i, piece in enumerate(pieces)))
 
 
@@ -316,7 +317,7 @@ def self_signed(folder: Path, host: str = "127.0.0.1") -> tuple[Path, Path] | No
     argv = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     argv += ["-days", "2", "-subj", "/CN=stub", "-addext", f"subjectAltName=IP:{host},DNS:localhost"]
     argv += ["-keyout", str(key), "-out", str(certificate)]
-    done = subprocess.run(argv, capture_output=True, timeout=30)
+    done = subprocess.run(argv, check=False, capture_output=True, timeout=30)
     return (certificate, key) if done.returncode == 0 else None
 
 
