@@ -127,11 +127,17 @@ class _Reading:
         if self._path.lower().removesuffix(".gz").removesuffix(".zst").endswith(".txt") and not first.startswith(b"{"):
             return detect_json([], self._context, self._path), map(_prompt, itertools.chain(head, numbered))
         if not first.startswith((b"{", b"[", b'"')) and b"," in first and _is_text(first):
-            header = [name.strip() for name in next(csv.reader([first.decode()]), [])]
-            return detect_csv(header, self._path), csv_rows(header, _texts(numbered))
+            return detect_csv(header := self._header(first.decode()), self._path), csv_rows(header, _texts(numbered))
         head += itertools.islice(numbered, _PEEK - 1)
         parsed = [row for _, row in map(_json, head) if isinstance(row, dict)]
         return detect_json(parsed, self._context, self._path), map(_json, itertools.chain(head, numbered))
+
+    def _header(self, line: str) -> list[str]:
+        try:
+            return [name.strip() for name in next(csv.reader([line], strict=True), [])]
+        except csv.Error as fault:
+            hint = "write the names of the columns in the first line, and end lines with LF or CRLF"
+            raise UsageError(f"the header is not CSV: {fault}", where=f"{self._path}:1", hint=hint) from None
 
     def _take(self, number: int, row: dict[str, Any] | RowError, form: Format) -> None:
         try:

@@ -193,6 +193,9 @@ def test_twenty_complaints_and_no_more(tmp_path: Path) -> None:
         (b"\x28\xb5\x2f\xfdnothing", "cannot be read"),
         (gzip.compress(b'{"prompt":"a"}')[:-6], "cannot be read"),
         (b"a,b\n1,2\n", "no known CSV"),
+        (b"a,b\r1,2\r", "the header is not CSV"),
+        (b'"a,b\n', "is not JSON"),
+        (b'a,"b\n', "the header is not CSV"),
         (b"hello there\n", "is not JSON"),
     ],
 )
