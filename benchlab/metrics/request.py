@@ -18,6 +18,7 @@ ONE_TOKEN = "one output token: no gap to divide by"  # noqa: S105 (a reason, not
 ONE_EVENT = "single text event"
 ONE_READ = "all text in one read"
 HIDDEN = "reasoning tokens were counted but not streamed"
+PERHAPS_HIDDEN = "the count may hold reasoning tokens that were not streamed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,8 @@ def tpot(c: Columns) -> Values:
     hidden = (c.number("output_tokens") > n) & (divisor < 1)
     single = c.visible_count == 1
     sharp = (c.visible_count > 1) & (span <= 0)
-    fit = (divisor >= 1) & ~single & ~sharp & (c.visible_count > 0)
+    perhaps = c.untold("reasoning_tokens") & c.text_is("tokens_source", "usage") & ~c.reasoning_shown
+    fit = (divisor >= 1) & ~single & ~sharp & ~perhaps & (c.visible_count > 0)
     values = np.where(fit, _ms(span) / np.where(fit, divisor, 1.0), np.nan)
     return Values(
         values,
@@ -114,6 +116,7 @@ def tpot(c: Columns) -> Values:
             _no_text(c),
             (NO_COUNT, np.isnan(n)),
             (HIDDEN, hidden),
+            (PERHAPS_HIDDEN, perhaps),
             (ONE_EVENT, single & (divisor >= 1)),
             (ONE_TOKEN, divisor < 1),
             (ONE_READ, sharp),

@@ -211,6 +211,9 @@ def _metric(metric: Metric, c: Columns, inside: Bools, percentiles: Sequence[flo
         "estimated": samples.estimated,
         "gap": samples.gap.reason if samples.gap is not None else None,
     }
+    if metric.scope == "gap":
+        one = (c.streamed_tokens == c.visible_count) & ~rates.tokens_estimated(c)
+        block["between"] = "tokens" if len(samples.rows) and one[samples.rows].all() else "chunks"
     if len(samples.values):
         _describe(block, samples, metric, percentiles)
     if metric.over == "ok":
@@ -225,7 +228,7 @@ def _describe(block: dict[str, Any], samples: Samples, metric: Metric, percentil
     block |= {"mean": min(max(float(values.mean()), low), high), "min": low, "max": high}
     requests = len(np.unique(samples.rows)) if metric.scope == "gap" else None
     if requests is not None:
-        block["interval_n"] = requests
+        block["interval_n"] = requests  # gaps of one request are not independent: the interval counts requests
     for percentile in percentiles:
         name = label(percentile)
         found = quantile_with_interval(values, percentile / 100, requests)

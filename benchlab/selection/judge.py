@@ -19,6 +19,7 @@ def judge(
     run: Run,
     *,
     slo: Sequence[SloClause] | None = None,
+    slo_target: float | None = None,
     objectives: Sequence[Clause] | None = None,
     mode: Mode = "point",
     percentiles: Sequence[float] | None = None,
@@ -27,16 +28,24 @@ def judge(
     baseline: Mapping[str, Any] | None = None,
     limits: Limits = CI,
 ) -> dict[str, Any]:
-    """The whole summary of a stored run. What is None is taken from the run's manifest, as it was asked for then."""
+    """The whole summary of a stored run. What is None is taken from the run's manifest, as it was asked for then.
+
+    slo_target: the share of attempted requests that must be good (`--slo-target`); it is one more objective.
+    """
     manifest = run.manifest
     if slo is None:
         slo = [parse_slo(str(text)) for text in (manifest.get("slo") or {}).get("clauses") or []]
     if objectives is None:
         objectives = [parse_objective(str(text)) for text in manifest.get("objectives") or []]
+    if slo_target is None:
+        slo_target = (manifest.get("slo") or {}).get("target")
+    if slo and slo_target is not None and not any(clause.metric == "attainment" for clause in objectives):
+        objectives = [*objectives, Clause("attainment", None, ">=", float(slo_target), f"attainment>={slo_target:.4g}")]
     if percentiles is None:
         percentiles = [float(p) for p in manifest.get("percentiles") or PERCENTILES]
     wanted = percentiles_with(percentiles, [*objectives, *gates, *max_regression])
     summary = summarise(run, slo=slo, percentiles=wanted, limits=limits)
+    summary["slo"]["target"] = slo_target
     summary["objectives"] = [clause.text for clause in objectives]
     summary["selection"] = pick(summary["stages"], objectives, mode=mode).as_dict()
     rows = assertions(summary, gates) + regressions(summary, baseline, max_regression)

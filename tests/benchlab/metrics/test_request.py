@@ -219,3 +219,17 @@ def test_an_empty_table_measures_nothing_and_does_not_fail():
         if metric.function is not None:
             samples = measure(metric, c, np.zeros(0, dtype=bool))
             assert len(samples.values) == 0 and samples.gap is not None
+
+
+def test_reasoning_that_may_be_in_the_count_makes_tpot_a_gap():
+    record = steady(ttft=0.1, gap=0.1, tokens=4, unknown=("reasoning_tokens",))
+
+    assert left_out("tpot", record) == {request.PERHAPS_HIDDEN: 1}
+    assert values("itl", record) == pytest.approx([100.0] * 3)
+
+
+def test_c10_an_answer_that_was_not_streamed_has_no_first_token():
+    record = stream(chunks=[0.4], tokens=2, unknown=("chunk_ns",))
+
+    assert values("ttft", record) == [] == values("tpot", record)
+    assert values("stream_end", record) == pytest.approx([400.0])

@@ -229,3 +229,12 @@ def test_any_mixture_adds_up_and_holds_no_nan(records, kind):
             assert block["n"] + block["left_out"] == stage["outcomes"]["ok"], name
     if stage["peak_tps"] is not None:
         assert stage["peak_tps"] >= stage["output_tps"] - 1e-9
+
+
+def test_itl_says_whether_its_gaps_are_between_tokens():
+    one = [steady(float(i), ttft=0.1, gap=0.05, tokens=5, request_id=str(i)) for i in range(8)]
+    many = [stream(float(i), [i + 0.1, i + 0.2], tokens=9, request_id=str(i)) for i in range(8)]
+
+    assert stage_of(one)["metrics"]["itl"]["between"] == "tokens"
+    assert stage_of(many)["metrics"]["itl"]["between"] == "chunks"
+    assert stage_of(one)["metrics"]["itl"]["interval_n"] == 8

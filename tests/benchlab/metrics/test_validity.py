@@ -214,6 +214,13 @@ def test_holes_in_telemetry():
     assert run_rules(made_manifest([stage], **gaps), whole)[1].state == "warn"
 
 
+def test_nobody_needs_telemetry_between_two_stages():
+    stages = [MadeStage(good(), 0, 10), MadeStage([], 30, 40)]
+    samples = [s for s in made_samples(40) if not ns(10) < s.t_ns < ns(30)]
+
+    assert run_rules(made_manifest(stages), pa.Table.from_batches([samples_batch(samples)]))[1].state == "pass"
+
+
 def test_publishing_asks_for_more():
     busy = [WORKER | {"cpu_s": 21.0}]
 

@@ -163,3 +163,4 @@ def test_what_was_asked_for_is_taken_from_the_manifest(tmp_path):
     assert summary["stages"][0]["metrics"]["ttft"]["p75"] is not None
     assert summary["selection"]["selected_stage"] == 0
     assert summary["slo"] == {"clauses": ["ttft=500ms"], "target": 0.95}
+    assert summary["objectives"] == ["ttft.p75<=1s", "attainment>=0.95"]
