@@ -16,7 +16,7 @@ from benchlab_engine.model.attention import attend
 from benchlab_engine.model.batch import Batch
 from benchlab_engine.model.config import DecoderConfig
 from benchlab_engine.model.kv import PagedKv
-from benchlab_engine.model.layers import Layer, make_layer, rotary_tables, rotate
+from benchlab_engine.model.layers import Layer, make_layer, project, rotary_tables, rotate
 from benchlab_engine.model.weights import check
 
 
@@ -48,15 +48,15 @@ class Decoder:
         cos, sin = self._cos[batch.positions].unsqueeze(1), self._sin[batch.positions].unsqueeze(1)
         for index, layer in enumerate(self.layers):
             x = x + self._attention(index, layer, self._norm(x, layer.input_norm), batch, kv, cos, sin)
-            gate, up = F.linear(self._norm(x, layer.post_norm), layer.gate_up).chunk(2, dim=-1)
-            x = x + F.linear(F.silu(gate) * up, layer.down)
-        return F.linear(self._norm(x[batch.last], self.norm), self.head).float()
+            gate, up = project(self._norm(x, layer.post_norm), layer.gate_up).chunk(2, dim=-1)
+            x = x + project(F.silu(gate) * up, layer.down)
+        return project(self._norm(x[batch.last], self.norm), self.head).float()
 
     def _attention(
         self, index: int, layer: Layer, x: Tensor, batch: Batch, kv: PagedKv, cos: Tensor, sin: Tensor
     ) -> Tensor:
         config = self.config
-        joined = F.linear(x, layer.qkv, layer.qkv_bias).view(len(x), -1, config.head_dim)
+        joined = project(x, layer.qkv, layer.qkv_bias).view(len(x), -1, config.head_dim)
         queries, keys, values = torch.split(joined, [config.num_heads, config.num_kv_heads, config.num_kv_heads], dim=1)
         if layer.q_norm is not None and layer.k_norm is not None:
             queries, keys = self._norm(queries, layer.q_norm), self._norm(keys, layer.k_norm)
@@ -64,7 +64,7 @@ class Decoder:
         kv.write(index, batch.slots, rotate(keys, cos, sin), values)
         found = [attend(kv, index, group, queries[group.start : group.end]) for group in batch.groups]
         whole = found[0] if len(found) == 1 else torch.cat(found)
-        return F.linear(whole.reshape(len(x), -1), layer.output)
+        return project(whole.reshape(len(x), -1), layer.output)
 
     def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
         return F.rms_norm(x, (x.shape[-1],), weight, self.config.norm_eps)

@@ -10,9 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from benchlab_engine.model.config import DecoderConfig
+
+_THIN_ROWS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,18 @@ def make_layer(config: DecoderConfig, tensors: Mapping[str, Tensor], index: int,
         gate_up=join("weight", ("mlp.gate_proj", "mlp.up_proj")),
         down=get("mlp.down_proj.weight").contiguous(),
     )
+
+
+def project(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x [rows, in] times weight [out, in].
+
+    Between 2 and 16 rows, CPU matrix libraries are up to twice as fast with the weight as the left operand: they then
+    stream it once instead of packing it for a product this thin.
+    """
+    if not 1 < len(x) <= _THIN_ROWS:
+        return F.linear(x, weight, bias)
+    found = torch.mm(weight, x.t()).t()
+    return (found if bias is None else found + bias).contiguous()
 
 
 def rotary_tables(config: DecoderConfig, num_positions: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

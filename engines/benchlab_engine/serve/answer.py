@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import socket
+import struct
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
@@ -121,8 +124,7 @@ class Answer:
             if fault.stall_at == self._count:
                 await asyncio.sleep(fault.stall_ns / 1e9)
             if fault.reset_at == self._count:
-                if request.transport is not None:
-                    request.transport.abort()
+                _reset(request)
                 raise _CutError
             if fault.error_at == self._count:
                 raise WireError(500, "fault asked for", "fault")
@@ -179,6 +181,16 @@ class Answer:
     def _usage(self) -> dict[str, Any]:
         spec = self._ticket.spec
         return usage(len(spec.prompt), self._count + self._fault.usage_offset, self._ticket.num_cached)
+
+
+def _reset(request: web.Request) -> None:
+    """Cut the connection so that the client sees a reset, not an orderly end."""
+    if request.transport is None:
+        return
+    number = request.transport.get_extra_info("socket").fileno()
+    with socket.socket(fileno=os.dup(number)) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    request.transport.abort()
 
 
 class _CutError(Exception):
