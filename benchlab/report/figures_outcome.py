@@ -33,7 +33,8 @@ def outcomes_figure(stages: Sequence[Stage], *, by_limit: bool) -> Figure:
                 part = parts[stage.index].get(name, 0) / stage.attempted if stage.attempted else 0
                 if part:
                     tip = el(
-                        "title", f"{stage.label}: {parts[stage.index][name]} of {stage.attempted} {OUTCOMES[name]}"
+                        "title",
+                        f"{stage.label}: {parts[stage.index][name]} of {stage.attempted} {_word(name, by_limit)}",
                     )
                     x, wide = panel.x(begin), panel.x(part) - left
                     panel.add(
@@ -59,11 +60,15 @@ def outcomes_figure(stages: Sequence[Stage], *, by_limit: bool) -> Figure:
         title="How every attempted request ended",
         reading=outcomes_reading(list(stages)),
         draw=draw,
-        columns=["stage", "attempted", *(OUTCOMES[name] for name in present)],
+        columns=["stage", "attempted", *(_word(name, by_limit) for name in present)],
         rows=rows,
-        legend=[key_item(_pattern(name, by_limit), OUTCOMES[name], shape="box") for name in present],
+        legend=[key_item(_pattern(name, by_limit), _word(name, by_limit), shape="box") for name in present],
         caption="The denominator is every request that was due in the measured window; nothing is dropped.",
     )
+
+
+def _word(name: str, by_limit: bool) -> str:
+    return "ok, but a limit was missed" if name == "ok" and by_limit else OUTCOMES[name]
 
 
 def _pattern(name: str, by_limit: bool) -> str:

@@ -309,7 +309,7 @@ def selection_section(summary: Summary, stages: list[Stage], objectives: list[Ob
         why = why or (
             f"kept out: {stage.condition}"
             if not stage.stable
-            else "; ".join(f"misses {m}" for m in missed(objectives, stage)) or "—"
+            else "; ".join(f"misses {m}" for m in missed(objectives, stage)) or "meets every objective at a lower rate"
         )
         rows.append([stage.label, _condition(stage), why, format_number(stage.completed)])
     return el(

@@ -127,7 +127,7 @@ def selection_reason(summary: Summary) -> str:
     if not isinstance(selection, Mapping):
         return ""
     mode = str(selection.get("mode") or "point")
-    return f"mode {mode}: {selection.get('reason') or 'no reason given'}"
+    return f"mode {mode}: {str(selection.get('reason') or 'no reason given').rstrip('.')}"
 
 
 def picked_line(summary: Summary) -> str:

@@ -49,7 +49,8 @@ def _cell(value: object) -> str:
     return '"' + text.replace('"', '""') + '"' if _NEEDS_QUOTES.search(text) else text
 
 
-def _lines(rows: Iterable[Iterable[object]]) -> str:
+def csv_lines(rows: Iterable[Iterable[object]]) -> str:
+    """Rows as RFC 4180 lines."""
     return "".join(",".join(map(_cell, row)) + "\r\n" for row in rows)
 
 
@@ -101,19 +102,22 @@ def csv(summary: Summary, manifest: Mapping[str, Any] | None = None) -> str:
             counts = {"n": metric.n if metric else 0, "left_out": metric.left_out if metric else 0}
             row.append(counts[stat] if stat in counts else stage.value(name, stat))
         rows.append(row)
-    return _lines(rows)
+    return csv_lines(rows)
 
 
 def requests_csv(rows: Iterable[Mapping[str, Any]], columns: list[str]) -> str:
     """One row a request, in their order; lists are left to Parquet."""
-    return _lines([columns, *([row.get(column) for column in columns] for row in rows)])
+    return csv_lines([columns, *([row.get(column) for column in columns] for row in rows)])
 
 
-def _md(text: object) -> str:
+def escape_markdown(text: object) -> str:
     """Text that Markdown shows as it is: no markup, no line break, no table cell of its own."""
     return (
         _MARKDOWN.sub(r"\\\1", " ".join(visible(text, 300).split())).replace("&", "&amp;").replace("://", ":\u200b//")
     )
+
+
+_md = escape_markdown
 
 
 def _md_row(cells: Iterable[object]) -> str:
@@ -125,7 +129,10 @@ def markdown(summary: Summary) -> str:
     stages, objectives = stages_of(summary), objectives_of(summary)
     verdict = summary.get("verdict") or {}
     glyph, word, _ = VERDICTS.get(str(verdict.get("state")), ("–", str(verdict.get("state", "not judged")), ""))
-    out = [f"### benchlab: {glyph} {_md(word)}\n\n", f"Run {_md(summary.get('run_id', '—'))}\n\n"]
+    out = [
+        f"### benchlab: {glyph} {_md(word)}\n\n",
+        f"Run {_md(summary.get('run_id', '—'))}\n\n",
+    ]
     columns = [(name, stat) for name in ("ttft", "tpot", "e2e") for stat in sorted(two_stats(stages, objectives, name))]
     for kind, title in (("open", "Open loop"), ("closed", "Closed loop")):
         group = [stage for stage in stages if stage.kind == kind]
@@ -137,21 +144,23 @@ def markdown(summary: Summary) -> str:
         out += [f"**{title}**\n\n", _md_row(head), _md_row(["---"] + ["---:"] * (len(head) - 2) + ["---"])]
         for stage in group:
             mark = " **selected**" if stage is selected_of(summary, stages) else ""
-            row = [_md(stage.name or stage.index), format_number(stage.position), format_number(stage.achieved)]
+            row = [
+                _md(stage.name or stage.index),
+                format_number(stage.position),
+                format_number(stage.achieved),
+            ]
             row += [format_number(stage.completed), f"{stage.ok} / {stage.attempted}", format_number(stage.output_tps)]
             row += [_md_figure(stage, name, stat) for name, stat in columns] + [_md(stage.condition) + mark]
             out.append(_md_row(row))
         out.append("\n")
     selection = selection_of(summary)
     if selection is not None:
-        out.append(
-            f"**Selection** ({_md(selection.get('mode', 'point'))}): {_md(selection.get('reason') or 'none')}\n\n"
-        )
+        mode, reason = (escape_markdown(selection.get(key) or "none") for key in ("mode", "reason"))
+        out.append(f"**Selection** ({mode}): {reason}\n\n")
     for rule in rules_of(verdict):
         if rule.state in ("fail", "warn"):
-            out.append(
-                f"- **{rule.state}** {_md(rule.name)}: {_md(rule.value)} (limit {_md(rule.limit)}) {_md(rule.hint)}\n"
-            )
+            name, value, limit, hint = map(escape_markdown, (rule.name, rule.value, rule.limit, rule.hint))
+            out.append(f"- **{rule.state}** {name}: {value} (limit {limit}) {hint}\n")
     return "".join(out) + "\n~ indicative: the sample is too small to bound this figure's 95 % interval.\n"
 
 

@@ -58,6 +58,8 @@ class Rule:
     hint: str
     stage: int | None = None
     """The stage it was judged in; None for the whole run."""
+    reach: float | None = None
+    """Value / limit where both are numbers: how near the limit it came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,13 @@ def show(value: Any) -> str:
     found = number(value)
     if found is None:
         return str(value)
-    return tidy(found) if found == int(found) else format_number(found, 4 if abs(found) >= 1 else 3)
+    return (
+        tidy(found) if found == int(found) else f"{found:,.4g}" if 1e-4 <= abs(found) < 1e4 else format_number(found, 4)
+    )
+
+
+def _reach(value: float | None, limit: float | None) -> float | None:
+    return value / limit if value is not None and limit else None
 
 
 def rules_of(holder: Any) -> list[Rule]:
@@ -175,9 +183,10 @@ def rules_of(holder: Any) -> list[Rule]:
                 limit=show(raw.get("limit")),
                 hint=str(raw.get("hint") or ""),
                 stage=whole(raw.get("stage")),
+                reach=_reach(number(raw.get("value")), number(raw.get("limit"))),
             )
         )
-    return sorted(rules, key=lambda rule: list(STATES).index(rule.state))
+    return sorted(rules, key=lambda rule: (list(STATES).index(rule.state), -(rule.reach or 0.0)))
 
 
 def worst_of_each(rules: list[Rule]) -> list[tuple[Rule, list[Rule]]]:
