@@ -125,15 +125,16 @@ def _overload(c: Columns, w: Window, stage: Mapping[str, Any]) -> tuple[Rule, Ru
         return Rule("piling_up", "not checked", hint=why), Rule("slowing_down", "not checked", hint=why)
     middle = (w.w0_ns + w.w1_ns) / 2
     begin = min(middle, float(sent[max(0, len(sent) - PART_REQUESTS)]))
-    return _piling(c, w, begin), _slowing(c, w, begin)
+    return _piling(c, w, begin, float(sent[-1])), _slowing(c, w, begin)
 
 
-def _piling(c: Columns, w: Window, begin: float) -> Rule:
+def _piling(c: Columns, w: Window, begin: float, until: float) -> Rule:
     """Arrivals minus departures over the last part, or the rise of the level in flight, whichever is greater."""
-    instants = np.linspace(begin, w.w1_ns, INSTANTS)
+    # Up to the last arrival: a stage of so many requests ends with a drain, in which any pile melts away.
+    instants = np.linspace(begin, until, INSTANTS)
     level = in_flight_at(c, w, instants)
     entered, _ = stay(c, w)
-    arrivals = int(((entered >= begin) & (entered < w.w1_ns)).sum())
+    arrivals = int(((entered >= begin) & (entered <= until)).sum())
     behind = float(level[-1] - level[0])
     trend = rising(instants, level)
     risen = trend.growth if trend is not None and trend.p < LEVEL else 0.0

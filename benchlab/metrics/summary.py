@@ -101,7 +101,12 @@ def fingerprint(manifest: Mapping[str, Any]) -> dict[str, Any]:
     endpoint, workload = manifest.get("endpoint") or {}, manifest.get("workload") or {}
     engine = manifest.get("engine") or {}
     loads = [
-        {key: entry.get(key) for key in ("kind", "offered_rps", "concurrency", "arrival")}
+        {
+            "kind": entry.get("kind"),
+            "rps": entry.get("asked_rps") if entry.get("asked_rps") is not None else entry.get("offered_rps"),
+            "concurrency": entry.get("concurrency"),
+            "arrival": entry.get("arrival"),
+        }
         for entry in manifest.get("stages") or []
     ]
     return {
@@ -136,6 +141,7 @@ def _stage(
         "load": {
             "kind": kind,
             "offered_rps": _offered(c, window, entry, kind),
+            "asked_rps": entry.get("asked_rps"),
             "concurrency": entry.get("concurrency"),
             "arrival": entry.get("arrival"),
         },

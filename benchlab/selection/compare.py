@@ -12,7 +12,7 @@ from typing import Any
 
 from benchlab.errors import UsageError
 from benchlab.metrics.table import BY_NAME
-from benchlab.selection.figure import Figure, figure
+from benchlab.selection.figure import Figure, figure, load_name
 
 FIGURES: tuple[tuple[str, str | None], ...] = (
     ("completed_rps", None),
@@ -86,24 +86,16 @@ def compare(summaries: Sequence[Mapping[str, Any]], figures: Sequence[tuple[str,
     return Comparison(tuple(str(s.get("run_id")) for s in summaries), differences, comparable, tuple(rows))
 
 
-def _load(stage: Mapping[str, Any]) -> str:
-    load = stage.get("load") or {}
-    if load.get("kind") == "closed":
-        return f"{load.get('concurrency')} users"
-    rate = load.get("offered_rps")
-    return f"{rate:g}/s" if isinstance(rate, int | float) else "rate not known"
-
-
 def _loads(summaries: Sequence[Mapping[str, Any]]) -> list[str]:
     seen: dict[str, None] = {}
     for summary in summaries:
         for stage in summary.get("stages") or []:
-            seen.setdefault(_load(stage))
+            seen.setdefault(load_name(stage))
     return list(seen)
 
 
 def _under(summary: Mapping[str, Any], load: str) -> Mapping[str, Any] | None:
-    return next((stage for stage in summary.get("stages") or [] if _load(stage) == load), None)
+    return next((stage for stage in summary.get("stages") or [] if load_name(stage) == load), None)
 
 
 def _row(

@@ -28,6 +28,19 @@ def number(value: Any) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
+def load_name(stage: Mapping[str, Any]) -> str:
+    """The load of a stage in words, the same for two runs that were asked for the same: '4/s', '16 users'.
+
+    What was asked for, since a Poisson timetable of a few requests seldom holds exactly its mean.
+    """
+    load = stage.get("load") or {}
+    if load.get("kind") == "closed":
+        return f"{load.get('concurrency')} users"
+    rate = number(load.get("asked_rps"))
+    rate = rate if rate is not None else number(load.get("offered_rps"))
+    return f"{rate:g}/s" if rate is not None else "rate not known"
+
+
 def figure(stage: Mapping[str, Any], metric: str, statistic: str | None) -> Figure:
     """A figure of a stage, as `--objective` and the gates name it."""
     if statistic is None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from benchlab.errors import Exit, NotComparableError, most_severe
 from benchlab.metrics.table import BY_NAME
-from benchlab.selection.figure import figure, plausible
+from benchlab.selection.figure import figure, load_name, plausible
 from benchlab.selection.slo import Clause, Regression
 
 
@@ -99,7 +99,7 @@ def _regression(summary: Mapping[str, Any], baseline: Mapping[str, Any], limit: 
     stages, against = _candidates(summary, limit.metric)
     worst: GateRow | None = None
     for stage in stages:
-        row = _compared(stage, _partner(stage, summary, baseline), limit, against)
+        row = _compared(stage, _partner(stage, baseline), limit, against)
         if row.value is None:
             return row
         if worst is None or (worst.passed, -(worst.value or 0.0)) > (row.passed, -row.value):
@@ -107,18 +107,9 @@ def _regression(summary: Mapping[str, Any], baseline: Mapping[str, Any], limit: 
     return worst or GateRow(limit.text, False, None, limit.share, against or "there is no stage")
 
 
-def _partner(
-    stage: Mapping[str, Any], summary: Mapping[str, Any], baseline: Mapping[str, Any]
-) -> Mapping[str, Any] | None:
-    """The baseline's stage under the same load; where each run has one stage only, that one."""
-    theirs = list(baseline.get("stages") or [])
-    load = stage.get("load") or {}
-    same = [
-        other
-        for other in theirs
-        if all((other.get("load") or {}).get(key) == load.get(key) for key in ("kind", "offered_rps", "concurrency"))
-    ]
-    return same[0] if same else None
+def _partner(stage: Mapping[str, Any], baseline: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The baseline's stage under the same load."""
+    return next((other for other in baseline.get("stages") or [] if load_name(other) == load_name(stage)), None)
 
 
 def _compared(stage: Mapping[str, Any], other: Mapping[str, Any] | None, limit: Regression, against: str) -> GateRow:

@@ -90,6 +90,15 @@ def test_a_small_overload_shows_in_a_long_stage():
     assert word(queue(0, 2000, 100.0, load=0.8, servers=4), 100.0) == "stable"
 
 
+def test_a_stage_of_so_many_requests_is_judged_before_its_drain():
+    records = queue(0, 40, 30.0, load=1.5, servers=4)
+    last = max(record.end_ns for record in records) / 1e9
+
+    assert condition_of(columns_from(records), window(0, last, last), OPEN).word == "overloaded"
+    calm = queue(0, 40, 30.0, load=0.5, servers=4)
+    assert condition_of(columns_from(calm), window(0, last, last), OPEN).word == "stable"
+
+
 def test_slower_answers_without_a_pile_are_no_overload():
     # Prompts that grow: each waits longer for its first text, and still leaves before the next but one comes.
     records = [steady(float(i), ttft=0.1 + 0.02 * i, gap=0.01, tokens=5, request_id=str(i)) for i in range(40)]

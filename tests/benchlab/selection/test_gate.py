@@ -81,6 +81,14 @@ def test_a_baseline_under_another_load_is_no_baseline():
     assert [row.passed for row in regressions(summary(), other, LIMITS)] == [False, False]
 
 
+def test_two_draws_of_the_same_load_are_the_same_load():
+    one, two = summary(), summary()
+    one["stages"][0]["load"] |= {"asked_rps": 5.0, "offered_rps": 4.8}
+    two["stages"][0]["load"] |= {"asked_rps": 5.0, "offered_rps": 5.3}
+
+    assert [row.passed for row in regressions(one, two, LIMITS)] == [True, True]
+
+
 def test_c91_one_failure_in_ten_breaks_a_limit_of_one_percent(tmp_path):
     records = [steady(i / 5, ttft=0.1, gap=0.01, tokens=12, request_id=str(i)) for i in range(45)]
     records += [failed(9 + i / 10, outcome=Outcome.ERROR_HTTP, request_id=f"b{i}") for i in range(5)]
