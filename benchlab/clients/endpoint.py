@@ -67,7 +67,7 @@ def parse_endpoint(url: str, *, flag: str = "-u/--url") -> Endpoint:
         raise UsageError("a URL with a user name would be written down", where=flag, hint="send it with -H instead")
     if parts.query or parts.fragment:
         raise UsageError(
-            f"'{shown}' has a query or fragment", where=flag, hint="give the base URL, such as http://host/v1"
+            "a base URL has no query and no fragment", where=flag, hint="give the base URL, such as http://host/v1"
         )
     if port == 0:
         raise UsageError(f"'{shown}' has the port 0", where=flag, hint="write the port that the server listens on")

@@ -135,7 +135,7 @@ def make_plan(stage: StageJob) -> LoadPlan:
 
 
 class ItemSource:
-    """Position in the workload -> item. Beyond its end it goes round; with a salt, each round has prompts of its own."""
+    """Position in the workload -> item. It goes round beyond its end; with a salt, each round has its own prompts."""
 
     def __init__(self, job: WorkerJob) -> None:
         self._items, self._salt = job.items, job.salt

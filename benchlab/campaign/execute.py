@@ -1,0 +1,373 @@
+"""One run, from its specification to a judged run directory.
+
+The order is fixed: check everything that can be checked, start the engine, ask the endpoint, send one request, then
+load. Whatever ends the run after the first record (an interrupt, a full disk, an engine that dies), what was measured
+is stored, judged and reported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import benchlab
+from benchlab.campaign.facts import client_facts, git_facts, host_facts
+from benchlab.campaign.finish import judge_and_report, stage_times, store_records, write_items
+from benchlab.campaign.interrupt import Interrupt
+from benchlab.campaign.load_workload import load_workload
+from benchlab.campaign.probe import Served, ask_models, choose_model, preflight
+from benchlab.campaign.progress import Progress
+from benchlab.campaign.spec import RunSpec
+from benchlab.campaign.stages import Stage, find_window, manifest_entry, plan_stages, slices
+from benchlab.campaign.watch import find_sources, start_sampler, telemetry_facts
+from benchlab.clients.endpoint import Endpoint, ignored_proxies, parse_endpoint
+from benchlab.clients.openai import OpenAI
+from benchlab.clock import SystemClock
+from benchlab.errors import BenchlabError, Exit, StorageError, TargetError
+from benchlab.launch.base import Engine, load_launch_file
+from benchlab.loadgen.job import WorkerJob
+from benchlab.loadgen.limits import raise_descriptor_limit
+from benchlab.loadgen.pool import WorkerPool
+from benchlab.records.manifest import Manifest, redact_argv, redact_headers
+from benchlab.records.schema import SAMPLES, samples_batch
+from benchlab.records.store import drop_spool, new_run_directory, slug, write_manifest, write_parquet
+from benchlab.telemetry.sampler import Sampler
+from benchlab.units import NS_PER_MS, NS_PER_S
+from benchlab.workload.item import WorkloadItem
+from benchlab.workload.read import Workload
+from benchlab.workload.text import make_texts
+
+_LEAD_NS = 300 * NS_PER_MS
+"""Between giving out a stage and its time zero: the workers have their slices long before."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run came to. `error` is what ended it early, if anything did."""
+
+    path: Path
+    summary: dict[str, Any]
+    interrupted: Exit | None = None
+    error: BenchlabError | None = None
+
+
+def execute(spec: RunSpec, progress: Progress, judging: dict[str, Any] | None = None) -> Outcome:
+    """Run it. `judging`: options of `judge` beside those of the spec (gates, baseline).
+
+    Raises BenchlabError for what is found before any load was sent; later faults are in the Outcome.
+    """
+    workload = load_workload(spec)
+    stages = plan_stages(spec, workload.items)
+    raise_descriptor_limit(max((load.concurrency or 0 for load in spec.loads), default=0) // spec.workers or None)
+    name = "-".join([spec.engine.launch if spec.engine else "run", slug(spec.data.stem, 20) if spec.data else "fixed"])
+    clock = SystemClock()
+    path, run_id = new_run_directory(spec.out, name=name, wall_ns=clock.wall_ns())
+    with contextlib.ExitStack() as stack:
+        stack.callback(_remove_if_unused, path)
+        interrupt = stack.enter_context(Interrupt())
+        engine = _start_engine(spec, path, progress, stack)
+        url = engine.url if engine else spec.url or ""
+        endpoint = parse_endpoint(url)
+        served = ask_models(endpoint, spec.headers)
+        model = choose_model(spec.model or (spec.engine.model if spec.engine else None), served, endpoint)
+        if engine and served.models:
+            model = served.models[0]
+        dialect = OpenAI("completions" if spec.api == "completions" else "chat", model, spec.extra)
+        first = preflight(endpoint, dialect, headers=spec.headers, timeouts=spec.timeouts, served=served)
+        if first.error_kind in ("limited", "shed"):
+            progress.say(f"note: the first request was refused ({first.error}); going on")
+        run = _Execution(spec, path, run_id, workload, stages, endpoint, model, served, engine, progress, interrupt)
+        run.judging = {"mode": spec.select, **(judging or {})}
+        return run.go()
+
+
+def _remove_if_unused(path: Path) -> None:
+    """A run that ended before its first record leaves nothing but an engine's log, if there is one."""
+    if not (path / "manifest.json").exists():
+        for folder in (path / "spool", path):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
+def _start_engine(spec: RunSpec, path: Path, progress: Progress, stack: contextlib.ExitStack) -> Engine | None:
+    if spec.engine is None:
+        return None
+    progress.say(f"starting engine '{spec.engine.launch}' with {spec.engine.model}")
+    engine = Engine.start(
+        load_launch_file(spec.engine.launch),
+        log=path / "engine.log",
+        url=spec.url,
+        model=spec.engine.model,
+        threads=spec.engine.threads,
+        port=spec.engine.port,
+        args=spec.engine.args,
+    )
+    stack.enter_context(engine)
+    progress.say(f"engine ready at {engine.url} after {engine.ready_s or 0:.1f} s")
+    return engine
+
+
+class _Execution:
+    """The state of a run whose endpoint has answered."""
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        path: Path,
+        run_id: str,
+        workload: Workload,
+        stages: list[Stage],
+        endpoint: Endpoint,
+        model: str,
+        served: Served,
+        engine: Engine | None,
+        progress: Progress,
+        interrupt: Interrupt,
+    ) -> None:
+        self.spec, self.path, self.workload, self.stages = spec, path, workload, stages
+        self.endpoint, self.model, self.served, self.engine = endpoint, model, served, engine
+        self.progress, self.interrupt = progress, interrupt
+        self.clock = SystemClock()
+        self.t0_ns, wall_ns = self.clock.monotonic_ns(), self.clock.wall_ns()
+        salt = f"{run_id}:{secrets.token_hex(4)}" if spec.cache == "cold" else None
+        made = make_texts(workload.items, key=f"{workload.sha256}:{spec.seed}", salt=salt)
+        self.items: list[WorkloadItem] = made.items
+        self.salt = salt
+        self.error: BenchlabError | None = None
+        self.sources = find_sources(spec, endpoint, engine)
+        self.judging: dict[str, Any] = {}
+        self._engine_checked = 0.0
+        self.manifest: Manifest = self._manifest(run_id, wall_ns, made.note())
+
+    def _manifest(self, run_id: str, wall_ns: int, made_note: str) -> Manifest:
+        spec, workload = self.spec, self.workload
+        return {
+            "schema": 1,
+            "run_id": run_id,
+            "created": datetime.fromtimestamp(wall_ns / 1e9, tz=UTC).isoformat(timespec="seconds"),
+            "benchlab": benchlab.__version__,
+            "command": redact_argv(list(spec.command)),
+            "labels": spec.labels,
+            "t0": {"monotonic_ns": self.t0_ns, "wall_ns": wall_ns},
+            "state": "running",
+            "reason": None,
+            "endpoint": {
+                "url": self.endpoint.base,
+                "api": spec.api,
+                "model": self.model,
+                "models_at_start": self.served.models,
+                "models_at_end": None,
+                "server": self.served.server,
+                "headers": redact_headers(spec.headers),
+            },
+            "engine": self.engine.facts() if self.engine else None,
+            "workload": {
+                "path": workload.path,
+                "sha256": workload.sha256,
+                "format": workload.format,
+                "items": len(workload.items),
+                "read": workload.read,
+                "dropped": workload.dropped,
+                "complaints": list(workload.complaints[:20]),
+                "notes": [*workload.notes, made_note],
+                "cache": spec.cache,
+                "tokenizer": None,
+            },
+            "seeds": {"arrival": spec.arrival_seed, "content": spec.seed},
+            "sampling": spec.extra,
+            "timeouts": msgspec.to_builtins(spec.timeouts),
+            "client": {
+                **client_facts(),
+                "transport": "native",
+                "workers": spec.workers,
+                "proxies_ignored": ignored_proxies(),
+                "max_inflight": spec.max_inflight,
+            },
+            "stages": [manifest_entry(stage, spec) for stage in self.stages],
+            "slo": {"clauses": list(spec.slo), "target": spec.slo_target},
+            "objectives": list(spec.objectives),
+            "select": spec.select,
+            "percentiles": list(spec.percentiles),
+            "telemetry": {"sources": [], "notes": [], "gaps": []},
+            "host": host_facts(),
+            "git": git_facts(Path(benchlab.__file__).parent),
+        }
+
+    def go(self) -> Outcome:
+        """Load, then the end: the same end whether the load ran through or not."""
+        for note in self.manifest["workload"]["notes"]:
+            self.progress.say(f"workload: {note}")
+        write_items(self.path, [_item_row(item) for item in self.workload.items])
+        write_manifest(self.path, self.manifest)
+        sampler: Sampler | None = None
+        self.interrupt.loading = True
+        try:
+            with WorkerPool(
+                [self._job(worker) for worker in range(self.spec.workers)], logs=self.path / "spool"
+            ) as pool:
+                self.manifest["client"] |= {"loop": pool.loop, "stamp_source": pool.stamp_source}
+                sampler = start_sampler(self.sources, pool.pids, self.t0_ns)
+                self._run_stages(pool)
+        except BenchlabError as error:
+            self.error = error
+        except KeyboardInterrupt:  # the second Ctrl-C: no drain, but what was measured is still stored
+            self.interrupt.code = self.interrupt.code or Exit.INTERRUPTED
+        finally:
+            if sampler is not None:
+                sampler.stop()
+        return self._end(sampler)
+
+    def _job(self, worker: int) -> WorkerJob:
+        limits = self.spec.timeouts
+        return WorkerJob(
+            worker=worker,
+            host=self.manifest["host"]["name"],
+            t0_ns=self.t0_ns,
+            spool=str(self.path / "spool"),
+            counters=str(self.path / "spool" / f"worker-{worker}.counters"),
+            url=self.endpoint.base,
+            api=self.spec.api,
+            model=self.model,
+            headers=self.spec.headers,
+            extra=self.spec.extra,
+            items=self.items,
+            connect_timeout_ns=limits.connect_ns,
+            first_content_timeout_ns=limits.first_content_ns,
+            gap_timeout_ns=limits.gap_ns,
+            total_timeout_ns=limits.total_ns,
+            keep_text=self.spec.keep_text,
+            kernel_stamps=self.spec.kernel_stamps,
+            salt=self.salt,
+        )
+
+    def _run_stages(self, pool: WorkerPool) -> None:
+        offset = 0
+        for stage in self.stages:
+            if self.interrupt.code is not None or self.error is not None:
+                return
+            offset += self._run_stage(pool, stage, offset)
+
+    def _run_stage(self, pool: WorkerPool, stage: Stage, offset: int) -> int:
+        """One stage; returns how many requests it used of the workload."""
+        entry = self.manifest["stages"][stage.index]
+        total_s = None if stage.until_ns is None else stage.until_ns / NS_PER_S
+        self.progress.stage(stage.index, len(self.stages), stage.load.name, stage.planned, total_s)
+        start_ns = self.clock.monotonic_ns() + _LEAD_NS
+        entry["start_ns"] = start_ns - self.t0_ns
+        for key, ns in (("w0_ns", stage.w0_ns), ("w1_ns", stage.w1_ns)):
+            entry[key] = None if ns is None else start_ns - self.t0_ns + ns
+        write_manifest(self.path, self.manifest)  # what `recover` would need if all ends here
+        stopped = False
+
+        def tick() -> None:
+            nonlocal stopped
+            elapsed = (self.clock.monotonic_ns() - start_ns) / NS_PER_S
+            self.progress.tick(stage.load.name, max(0.0, elapsed), total_s, pool.counts())
+            if stopped:
+                return
+            if self.interrupt.code is not None:
+                stopped = True
+                self.progress.say("interrupted: draining, then writing what was measured (again to skip the drain)")
+                pool.stop_stage("interrupted", self.spec.drain_ns)
+            elif (death := self._engine_death()) is not None:
+                stopped = True
+                self.error = death
+                pool.stop_stage("the engine died", NS_PER_S)
+
+        reports = pool.run_stage(slices(stage, self.spec, start_ns=start_ns, offset=offset), tick)
+        early = next((report.stopped for report in reports if report.stopped), None)
+        requests = sum(report.requests for report in reports)
+        entry["workers"] = [_worker_entry(report) for report in reports]
+        entry["drain_end_ns"] = self.clock.monotonic_ns() - self.t0_ns
+        entry["complete"] = early is None
+        entry["why"] = early
+        if early is not None:
+            entry["w1_ns"] = min(entry["w1_ns"] or entry["drain_end_ns"], entry["drain_end_ns"])
+        if early is not None or stage.planned is None:
+            entry["planned"] = requests
+        return requests
+
+    def _engine_death(self) -> BenchlabError | None:
+        if self.engine is None or time.monotonic() - self._engine_checked < 1.0:
+            return None
+        self._engine_checked = time.monotonic()
+        death = self.engine.died()
+        if death is None:
+            return None
+        return TargetError(f"the engine ended during the run: {death.what}\n{death.log_tail}", hint=death.hint)
+
+    def _end(self, sampler: Sampler | None) -> Outcome:
+        self.progress.say("storing and judging")
+        manifest = self.manifest
+        if self.error is None:
+            with contextlib.suppress(BenchlabError):
+                manifest["endpoint"]["models_at_end"] = ask_models(self.endpoint, self.spec.headers).models
+        if sampler is not None:
+            manifest["telemetry"] = telemetry_facts(sampler, self.sources)
+        if self.engine is not None:
+            manifest["engine"] = self.engine.facts()
+        try:
+            return self._store(sampler)
+        except StorageError as error:
+            raise self.error or error from error
+
+    def _store(self, sampler: Sampler | None) -> Outcome:
+        manifest, path = self.manifest, self.path
+        requests = store_records(
+            path, keep_text=self.spec.keep_text, why_unfinished="the load generator ended while it was under way"
+        )
+        for stage, entry in zip(self.stages, manifest["stages"], strict=True):
+            if "workers" in entry:
+                intended, ends = stage_times(requests, stage.index, entry["start_ns"])
+                w0, w1 = find_window(stage, intended, ends)
+                entry["w0_ns"] = entry["start_ns"] + w0
+                entry["w1_ns"] = min(entry["start_ns"] + w1, entry["w1_ns"] or entry["start_ns"] + w1)
+                entry["w1_ns"] = max(entry["w1_ns"], entry["w0_ns"] + 1)
+        if sampler is not None:
+            import pyarrow as pa
+
+            table = pa.Table.from_batches([samples_batch(sampler.samples())], schema=SAMPLES)
+            write_parquet(path / "telemetry.parquet", table)
+        early = self.interrupt.code is not None
+        manifest["state"] = "interrupted" if early else "aborted" if self.error else "complete"
+        manifest["reason"] = "interrupted by the user" if early else str(self.error) if self.error else None
+        write_manifest(path, manifest)
+        summary = judge_and_report(path, report=self.spec.report, **self.judging)
+        _keep_logs(path)
+        drop_spool(path)
+        return Outcome(path, summary, self.interrupt.code, self.error)
+
+
+def _worker_entry(report: Any) -> dict[str, Any]:
+    entry: dict[str, Any] = msgspec.to_builtins(report)
+    entry.pop("stage")
+    entry.pop("type", None)
+    entry["cap"] = {"max_inflight": entry.pop("max_inflight"), "held": entry.pop("held")}
+    return entry
+
+
+def _item_row(item: WorkloadItem) -> dict[str, Any]:
+    expect = None if item.expect is None else msgspec.json.encode(item.expect).decode()
+    return {
+        "item_id": item.id,
+        "expect": expect,
+        "tags": list(item.tags),
+        "tenant": item.tenant,
+        "requested_tokens": item.output_tokens,
+    }
+
+
+def _keep_logs(path: Path) -> None:
+    """A worker's log is kept only if it said something."""
+    for log in (path / "spool").glob("worker-*.log"):
+        with contextlib.suppress(OSError):
+            if log.stat().st_size:
+                os.replace(log, path / log.name)  # noqa: PTH105 - same folder tree, keeps the name

@@ -1,0 +1,113 @@
+"""What is to be run, resolved: every choice made and checked before anything is sent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchlab.clients.base import Timeouts
+from benchlab.errors import UsageError
+from benchlab.loadgen.arrivals import Arrival
+from benchlab.units import NS_PER_S, parse_duration_ns
+
+POISSON = Arrival("poisson")
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One stage of load: open with a rate (requests per second) or closed with so many users."""
+
+    kind: str
+    rate: float | None = None
+    concurrency: int | None = None
+    arrival: Arrival = POISSON
+
+    @property
+    def name(self) -> str:
+        if self.kind == "closed":
+            return f"c{self.concurrency}"
+        return "trace" if self.rate is None else f"{self.rate:g}/s"
+
+
+@dataclass(frozen=True, slots=True)
+class Warmup:
+    """What is cut from the front of a stage: a time in ns, or a number of requests; both 0 for nothing."""
+
+    ns: int = 0
+    requests: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.requests}req" if self.requests else f"{self.ns / NS_PER_S:g}s" if self.ns else "none"
+
+
+def parse_warmup(text: str, *, duration_ns: int | None, requests: int | None) -> Warmup:
+    """'10s', '20req', 'none' or 'auto': a tenth of the stage, at least 2 s or 1 request. Raises UsageError."""
+    if text == "none":
+        return Warmup()
+    if text == "auto":
+        if duration_ns is not None:
+            return Warmup(ns=max(2 * NS_PER_S, duration_ns // 10))
+        return Warmup(requests=max(1, (requests or 0) // 10))
+    if text.endswith("req"):
+        number = text.removesuffix("req")
+        if not number.isdecimal() or int(number) < 1:
+            raise UsageError(f"'{text}' is no warm-up", where="--warmup", hint="write 10s, 20req, auto or none")
+        return Warmup(requests=int(number))
+    return Warmup(ns=parse_duration_ns(text, flag="--warmup"))
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSpec:
+    """An engine that is started for the run. port: None chooses a free one."""
+
+    launch: str
+    model: str
+    threads: int | None = None
+    port: int | None = None
+    args: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpec:
+    """One run. Exactly one of `url` and `engine`; `duration_ns` or `requests` is a stage's measured length.
+
+    data: a workload file, or None for made prompts of `isl` input and `osl` output tokens.
+    """
+
+    loads: tuple[Load, ...]
+    data: Path | None
+    url: str | None = None
+    engine: EngineSpec | None = None
+    model: str | None = None
+    api: str = "chat"
+    duration_ns: int | None = None
+    requests: int | None = None
+    warmup: Warmup = Warmup()
+    drain_ns: int = 30 * NS_PER_S
+    think_ns: int = 0
+    max_inflight: int | None = None
+    timeouts: Timeouts = field(default_factory=Timeouts)
+    headers: dict[str, str] = field(default_factory=dict)
+    extra: dict[str, Any] = field(default_factory=dict)
+    isl: int | None = None
+    osl: int | None = None
+    seed: int = 0
+    arrival_seed: int = 0
+    cache: str = "warm"
+    slo: tuple[str, ...] = ()
+    slo_target: float | None = None
+    objectives: tuple[str, ...] = ()
+    select: str = "point"
+    percentiles: tuple[float, ...] = (50, 90, 95, 99)
+    workers: int = 1
+    keep_text: bool = False
+    kernel_stamps: bool = True
+    lenient: bool = False
+    time_unit: str | None = None
+    out: Path | None = None
+    labels: dict[str, str] = field(default_factory=dict)
+    gpu: str = "auto"
+    scrape: str = "auto"
+    command: tuple[str, ...] = ()
+    report: bool = True

@@ -1,0 +1,91 @@
+"""The entry point: commands by name, errors as one message, exit codes as INTERFACES.md says."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from typing import Any
+
+import typer
+
+from benchlab import __version__
+from benchlab.errors import BenchlabError, Exit
+
+_HELP = """Measure LLM inference endpoints so that the numbers can be believed.
+
+Start with `benchlab run -u http://127.0.0.1:8000`, or `benchlab sweep -u URL -r 1,2,4 --objective 'ttft.p90<=500ms'`.
+
+Exit codes: 0 done · 1 internal · 2 usage · 3 target unreachable · 4 run INVALID · 5 inconclusive ·
+6 baseline missing or not comparable · 7 aborted by a rule · 99 a gate was breached · 130/143 interrupted.
+"""
+
+_USAGE_FAULT: Any = typer.BadParameter.mro()[2]
+"""click's ClickException: newer typers carry a click of their own, so it is taken from theirs."""
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"benchlab {__version__}")
+        raise typer.Exit
+
+
+def build() -> typer.Typer:
+    """The whole command line. Commands import what is heavy when they run, so `--version` loads none of it."""
+    from benchlab.cli import engine, measure, stored, workload
+
+    app = typer.Typer(help=_HELP, no_args_is_help=True, pretty_exceptions_enable=False)
+
+    @app.callback(help=_HELP)
+    def root(
+        version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+    ) -> None:
+        pass
+
+    for module in (measure, stored, workload, engine):
+        module.add(app)
+    return app
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run a command line; returns the exit code (and exits with it when called as the console script)."""
+    code = int(_run(sys.argv[1:] if argv is None else argv))
+    if argv is None:
+        sys.stdout.flush()
+        sys.exit(code)
+    return code
+
+
+def _run(argv: list[str]) -> int:
+    try:
+        result = typer.main.get_command(build()).main(args=argv, prog_name="benchlab", standalone_mode=False)
+        return int(result) if isinstance(result, int) else 0
+    except (typer.Abort, KeyboardInterrupt):
+        return say_exit(Exit.INTERRUPTED, "interrupted before anything was measured")
+    except typer.Exit as error:
+        return int(error.exit_code)
+    except BenchlabError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return say_exit(error.exit_code, error.what.splitlines()[0])
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader of our output has gone: nothing more to say
+        return Exit.OK
+    except _USAGE_FAULT as error:
+        error.show()
+        return Exit.USAGE
+    except Exception as error:
+        if os.environ.get("BENCHLAB_DEBUG"):
+            traceback.print_exc()
+        print(f"error: benchlab itself failed: {type(error).__name__}: {error}", file=sys.stderr)
+        print("  try: run it again with BENCHLAB_DEBUG=1 and report what it prints", file=sys.stderr)
+        return say_exit(Exit.INTERNAL, "internal error")
+
+
+def say_exit(code: Exit | int, why: str) -> int:
+    """The last line on stderr: the exit code and why."""
+    print(f"benchlab: exit {int(code)} ({why})", file=sys.stderr)
+    return int(code)
+
+
+if __name__ == "__main__":
+    main()

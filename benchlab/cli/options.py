@@ -1,0 +1,245 @@
+"""Flags to a run's specification: every value is checked here, before anything is started or sent."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchlab.campaign.spec import EngineSpec, Load, RunSpec, parse_warmup
+from benchlab.clients.base import Timeouts
+from benchlab.clients.endpoint import parse_endpoint
+from benchlab.errors import UsageError
+from benchlab.launch.launch_file import load_launch_file
+from benchlab.loadgen.arrivals import Arrival, parse_arrival
+from benchlab.records.manifest import read_json
+from benchlab.selection.slo import (
+    parse_assertion,
+    parse_objective,
+    parse_regression,
+    parse_slos,
+    percentiles_with,
+)
+from benchlab.units import NS_PER_S, parse_duration_ns, parse_rate, parse_share
+from benchlab.workload.find import resolve
+
+_DEFAULT_USERS = (1, 4, 16)
+_DEFAULT_DURATION_NS = 60 * NS_PER_S
+
+
+def build(flags: Mapping[str, Any], *, sweep: bool, argv: Sequence[str]) -> tuple[RunSpec, dict[str, Any]]:
+    """The specification and the options of judging. Raises UsageError for the first thing that is wrong."""
+    url, engine = flags["url"], flags["engine"]
+    if bool(url) == bool(engine):
+        raise UsageError(
+            "give an endpoint or an engine" + (", not both" if url else ""),
+            where="-u/--url, --engine",
+            hint="benchlab run -u http://127.0.0.1:8000, or --engine bundled -m smollm2-135m",
+        )
+    if url:
+        parse_endpoint(url)
+    duration_ns, requests = _length(flags)
+    loads = _loads(flags, sweep=sweep)
+    judging = judging_options(flags)
+    percentiles = _percentiles(flags["percentiles"])
+    clauses = [*judging["objectives"], *judging["gates"], *judging["max_regression"]]
+    spec = RunSpec(
+        loads=tuple(loads),
+        data=_data(flags),
+        isl=flags["isl"],
+        osl=flags["osl"],
+        url=url,
+        engine=_engine(flags) if engine else None,
+        model=flags["model"],
+        api=one_of(flags["api"], ("chat", "completions"), "--api"),
+        duration_ns=duration_ns,
+        requests=requests,
+        warmup=parse_warmup(flags["warmup"], duration_ns=duration_ns, requests=requests),
+        drain_ns=parse_duration_ns(flags["drain"], flag="--drain", allow_zero=True),
+        think_ns=parse_duration_ns(flags["think"], flag="--think", allow_zero=True) if flags["think"] else 0,
+        max_inflight=flags["max_inflight"],
+        timeouts=parse_timeouts(flags["timeout"]),
+        headers=parse_headers(flags["header"] or []),
+        extra=_body(flags["body"]),
+        seed=flags["seed"],
+        arrival_seed=flags["arrival_seed"],
+        cache=one_of(flags["cache"], ("warm", "cold"), "--cache"),
+        slo=tuple(flags["slo"] or ()),
+        slo_target=parse_share(flags["slo_target"], flag="--slo-target") if flags["slo_target"] else None,
+        objectives=tuple(flags["objective"] or ()),
+        select=one_of(flags["select"], ("point", "proved"), "--select"),
+        percentiles=tuple(percentiles_with(percentiles, clauses)),
+        workers=flags["workers"],
+        keep_text=flags["keep_text"],
+        lenient=flags["lenient"],
+        time_unit=flags["time_unit"],
+        out=flags["out"],
+        labels=_labels(flags["label"] or []),
+        gpu=flags["gpu"],
+        scrape=flags["scrape"],
+        command=tuple(argv),
+    )
+    return spec, judging
+
+
+def _data(flags: Mapping[str, Any]) -> Path | None:
+    lengths = [name for name in ("isl", "osl") if flags[name] is not None]
+    if len(lengths) == 1:
+        raise UsageError("a made prompt needs both lengths", where=f"--{lengths[0]}", hint="write --isl 512 --osl 128")
+    if lengths and flags["data"]:
+        raise UsageError("either a workload or made prompts", where="-d/--data, --isl", hint="give one of them")
+    return None if lengths else resolve(flags["data"] or "chat-short")
+
+
+def judging_options(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Objectives, gates and baseline as `judge` takes them, from the flags of the same names."""
+    regressions = [parse_regression(text) for text in flags.get("max_regression") or []]
+    baseline = flags.get("baseline")
+    if regressions and baseline is None:
+        raise UsageError("a regression against what?", where="--max-regression", hint="give --baseline RUN")
+    return {
+        "slo": parse_slos(flags.get("slo") or []),
+        "objectives": [parse_objective(text) for text in flags.get("objective") or []],
+        "gates": [parse_assertion(text) for text in flags.get("assertion") or []],
+        "max_regression": regressions,
+        "baseline": None if baseline is None else read_summary(Path(baseline)),
+    }
+
+
+def read_summary(path: Path) -> dict[str, Any]:
+    """The summary of a run directory, or of a summary.json."""
+    return read_json(path / "summary.json" if path.is_dir() else path)
+
+
+def one_of(value: str, names: Sequence[str], flag: str) -> str:
+    """The value, or UsageError with the choices."""
+    if value not in names:
+        raise UsageError(f"'{value}' is not known here", where=flag, hint=f"one of {', '.join(names)}")
+    return value
+
+
+def _length(flags: Mapping[str, Any]) -> tuple[int | None, int | None]:
+    duration, requests = flags["duration"], flags["requests"]
+    if requests is not None:
+        if duration is not None:
+            raise UsageError("a stage is as long as one of them says", where="--duration, -n", hint="give one")
+        if requests < 1:
+            raise UsageError(f"{requests} requests measure nothing", where="-n/--requests", hint="give 1 or more")
+        return None, requests
+    if duration is None:
+        return (None if flags["arrival"] == "trace" else _DEFAULT_DURATION_NS), None
+    return parse_duration_ns(duration, flag="--duration"), None
+
+
+def _loads(flags: Mapping[str, Any], *, sweep: bool) -> list[Load]:
+    arrival = parse_arrival(flags["arrival"])
+    loads = [Load("open", rate=rate, arrival=arrival) for rate in _rates(flags["rate"])]
+    loads += [Load("closed", concurrency=users) for users in _users(flags["concurrency"])]
+    if not loads and arrival.kind == "trace":
+        loads = [Load("open", arrival=Arrival("trace"))]
+    if not loads and sweep:
+        raise UsageError("a sweep needs loads", where="-r/--rate, -c/--concurrency", hint="write -r 1,2,4 or -c 1,4,16")
+    return loads or [Load("closed", concurrency=users) for users in _DEFAULT_USERS]
+
+
+def _words(text: str | None) -> list[str]:
+    return [word.strip() for word in (text or "").split(",") if word.strip()]
+
+
+def _rates(text: str | None) -> list[float]:
+    if text is not None and not _words(text):
+        raise UsageError("no rate was given", where="-r/--rate", hint="write -r 1,2,4")
+    return [parse_rate(word, flag="-r/--rate") for word in _words(text)]
+
+
+def _users(text: str | None) -> list[int]:
+    users: list[int] = []
+    for word in _words(text):
+        if not word.isdecimal() or int(word) < 1:
+            raise UsageError(f"'{word}' is no number of users", where="-c/--concurrency", hint="write -c 1,4,16")
+        users.append(int(word))
+    if text is not None and not users:
+        raise UsageError("no number of users was given", where="-c/--concurrency", hint="write -c 1,4,16")
+    return users
+
+
+def _engine(flags: Mapping[str, Any]) -> EngineSpec:
+    load_launch_file(flags["engine"])  # a wrong name or file is told before anything else happens
+    if not flags["model"]:
+        raise UsageError("which model shall the engine serve?", where="-m/--model", hint="-m smollm2-135m, or a path")
+    return EngineSpec(
+        launch=flags["engine"],
+        model=flags["model"],
+        threads=flags["engine_threads"],
+        port=flags["port"],
+        args=tuple(flags["engine_arg"] or ()),
+    )
+
+
+def parse_headers(texts: Sequence[str]) -> dict[str, str]:
+    """'Name: value' -> headers; OPENAI_API_KEY becomes an Authorization header unless one is given."""
+    headers: dict[str, str] = {}
+    for text in texts:
+        name, colon, value = text.partition(":")
+        if not colon or not name.strip() or any(letter in text for letter in "\r\n\0"):
+            raise UsageError("a header needs a name and a value", where="-H", hint="write -H 'Name: value'")
+        headers[name.strip()] = value.strip()
+    key = os.environ.get("OPENAI_API_KEY")
+    if key and not any(name.lower() == "authorization" for name in headers):
+        headers["Authorization"] = f"Bearer {key}"
+    return headers
+
+
+def _body(text: str | None) -> dict[str, Any]:
+    if text is None:
+        return {}
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UsageError(f"not JSON: {error}", where="--body", hint="write --body '{\"temperature\": 0}'") from error
+    if not isinstance(value, dict):
+        raise UsageError("not a JSON object", where="--body", hint="write --body '{\"temperature\": 0}'")
+    if value.get("stream") is False:
+        raise UsageError("benchlab measures streams", where="--body", hint='leave "stream" out')
+    return value
+
+
+def _labels(texts: Sequence[str]) -> dict[str, str]:
+    labels: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise UsageError(f"'{text}' is no label", where="-l/--label", hint="write -l team=search")
+        labels[name] = value
+    return labels
+
+
+def _percentiles(text: str) -> list[float]:
+    found: list[float] = []
+    for word in _words(text.replace("p", "")):
+        try:
+            value = float(word)
+        except ValueError:
+            value = -1.0
+        if not 0 < value < 100:
+            raise UsageError(f"'{word}' is no percentile", where="--percentiles", hint="write 50,90,95,99")
+        found.append(value)
+    return found or [50.0, 90.0, 95.0, 99.0]
+
+
+def parse_timeouts(text: str) -> Timeouts:
+    """'120s' (the whole request), 'none', or 'connect=5s,first=30s,gap=10s,total=120s'."""
+    if text == "none":
+        return Timeouts(total_ns=None)
+    if "=" not in text:
+        return Timeouts(total_ns=parse_duration_ns(text, flag="--timeout"))
+    names = {"connect": "connect_ns", "first": "first_content_ns", "gap": "gap_ns", "total": "total_ns"}
+    given: dict[str, int] = {}
+    for word in _words(text):
+        name, _, value = word.partition("=")
+        if name not in names:
+            raise UsageError(f"'{name}' is no timeout", where="--timeout", hint=f"one of {', '.join(names)}")
+        given[names[name]] = parse_duration_ns(value, flag=f"--timeout {name}")
+    return Timeouts(**given)
