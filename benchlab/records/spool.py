@@ -6,6 +6,7 @@ stops there, and `merge` accounts for every request that had begun: what has no 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -23,7 +24,10 @@ class _Stream:
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         self.path = path
-        self._file: IO[bytes] = path.open("wb")
+        try:
+            self._file: IO[bytes] = path.open("wb")
+        except OSError as error:
+            raise StorageError(f"cannot be made: {error.strerror or error}", where=str(path)) from error
         self._writer = pa.ipc.new_stream(self._file, schema)
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -42,7 +46,10 @@ class _Stream:
             self._writer.close()
             self._file.close()
         except (OSError, pa.ArrowException):
-            self._file.close()
+            with contextlib.suppress(
+                OSError
+            ):  # a full disk was told by `write`; the others must be closed all the same
+                self._file.close()
 
 
 class Spool:
