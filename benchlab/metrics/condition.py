@@ -1,10 +1,14 @@
 """How the server did in one stage: stable, overloaded, errored, incomplete or short. Never whether to believe it.
 
 `overloaded` needs two signs at once, each significant and of a material size: work piled up (arrivals ran ahead of
-completions, or requests in flight rose), and requests that came later waited longer (first text, or the whole
-answer). A server with much parallelism fills up at first without slowing down, and a chance cluster of arrivals slows
+completions, or requests in flight rose), and requests that came later waited longer (for the first text, or for the
+whole answer a token). A server with much parallelism fills up at first without slowing down, and a chance cluster of arrivals slows
 a few requests without piling up: one sign alone is no overload. Requests that never ended although the drain had
 passed count as the longest of all. A closed loop cannot pile up work, so only its failures and gaps are judged.
+
+Simulated with 20 to 90 requests in 20 to 30 s: first-come queues at 50 to 60% load are accused in at most 1% of stages
+and found at 150% in at least 99%; a server that shares itself out evenly is accused in up to 5% at 60% load, and found
+in 90% (20 requests) to 97% (90 requests) at 150%.
 """
 
 from __future__ import annotations
@@ -35,7 +39,7 @@ PART_REQUESTS = 60
 """The last part is the window's second half, or from as far back (warm-up included) as it takes to hold so many."""
 PILE_SHARE, PILE_LEAST, PILE_NOISE = 0.02, 5.0, 2.0
 """A pile is material above 2% of the arrivals, 5 requests, and twice the chance spread of the level in flight."""
-SLOWER = 0.25
+SLOWER = 0.4
 """Later requests are materially slower when Sen's growth over the part exceeds this share of its median."""
 UNFINISHED_SHARE = 0.01
 LITTLE = 0.05
@@ -147,7 +151,7 @@ def _piling(c: Columns, w: Window, begin: float, until: float) -> Rule:
 
 
 def _slowing(c: Columns, w: Window, begin: float) -> Rule:
-    """Sen's growth of time to first text, or to the last, over the last part, as a share of its median."""
+    """Sen's growth of the time to the first text, or of the whole time a token, over the last part, by its median."""
     entered, left = stay(c, w)
     chosen = np.flatnonzero(
         (entered >= begin) & (entered < w.w1_ns) & ~c.is_outcome(Outcome.CANCELLED, Outcome.NOT_SENT)
@@ -156,8 +160,11 @@ def _slowing(c: Columns, w: Window, begin: float) -> Rule:
     stuck = c.is_outcome(Outcome.UNFINISHED, Outcome.TIMEOUT)
     answered = stuck | c.is_outcome(Outcome.OK)
     found: list[tuple[bool, float]] = []
-    for end in (c.first_content_ns, np.where(stuck, np.nan, left)):
-        took = np.where(np.isnan(end) & stuck, np.inf, end - entered)
+    # Per token, so that a server that shares itself out shows its slowing through answers of every length.
+    tokens = np.fmax(1.0, c.streamed_tokens)
+    whole = np.where(stuck, np.nan, left - entered) / tokens
+    for found_ns in (c.first_content_ns - entered, whole):
+        took = np.where(np.isnan(found_ns) & stuck, np.inf, found_ns)
         part = chosen[answered[chosen] & ~np.isnan(took[chosen])]
         found.append(_growth(entered[part] / NS_PER_S, took[part] / NS_PER_MS))
     value = max((share for significant, share in found if significant), default=0.0)

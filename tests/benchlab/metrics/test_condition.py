@@ -50,7 +50,7 @@ def unbounded(seed: int, n: int, length: float, *, stay: float) -> list[Record]:
 
 
 SIZES = [(20, 20.0), (40, 30.0)]
-SEEDS = range(100)
+SEEDS = range(60)
 
 
 @pytest.mark.parametrize(("n", "length"), SIZES)
