@@ -2,9 +2,10 @@
 
 `overloaded` needs two signs at once, each significant and of a material size: work piled up (arrivals ran ahead of
 completions, or requests in flight rose), and requests that came later waited longer (for the first text, or for the
-whole answer a token). A server with much parallelism fills up at first without slowing down, and a chance cluster of arrivals slows
-a few requests without piling up: one sign alone is no overload. Requests that never ended although the drain had
-passed count as the longest of all. A closed loop cannot pile up work, so only its failures and gaps are judged.
+whole answer a token). A server with much parallelism fills up at first without slowing down, and a chance cluster of
+arrivals slows a few requests without piling up: one sign alone is no overload. Requests that never ended although the
+drain had passed count as the longest of all. A closed loop cannot pile up work, so only its failures and gaps are
+judged.
 
 Simulated with 20 to 90 requests in 20 to 30 s: first-come queues at 50 to 60% load are accused in at most 1% of stages
 and found at 150% in at least 99%; a server that shares itself out evenly is accused in up to 5% at 60% load, and found
