@@ -292,3 +292,23 @@ def test_the_torch_runner_without_torch_says_what_to_install():
     assert done.returncode == 3
     assert "benchlab[engine]" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.torch
+def test_a_random_tiny_model_is_served():
+    pytest.importorskip("torch", reason="extra 'engine' is not installed")
+    argv = [sys.executable, "-m", "benchlab_engine", "serve", "--model", "3:tiny", "--threads", "1", "--port", "0"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            url = process.stdout.readline().split()[1]
+            ledger = json.loads(process.stderr.readline())["ledger"]
+            assert ledger["weights"] > 0
+            assert ledger["kv"] > 0
+            body = chat(temperature=0, max_tokens=12, ignore_eos=True)
+            first, second = (json.loads(ask(url, "/v1/chat/completions", body)[2]) for _ in range(2))
+            assert first["choices"] == second["choices"]
+            assert first["usage"]["completion_tokens"] == 12
+            assert second["usage"]["prompt_tokens_details"]["cached_tokens"] == 16
+            assert ask(url, "/v1/chat/completions", chat(), {"x-benchlab-fault": "no-done"})[0] == 400
+        finally:
+            process.kill()

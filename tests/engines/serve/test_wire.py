@@ -133,3 +133,27 @@ def test_the_command_line_says_what_is_wrong(argv, code, says, capsys):
     shown = capsys.readouterr().err
     assert says in shown
     assert "Traceback" not in shown
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("model", "code", "says"),
+    [
+        ("", 2, "--model is missing"),
+        ("gpt-9", 3, "no such file or directory, and no known name (smollm2-135m"),
+        ("smollm2-135m", 3, "benchlab engine fetch smollm2-135m"),
+        ("x:tiny", 2, "7:tiny"),
+        ("EMPTY", 3, "config.json"),
+        ("BROKEN", 3, "is the file whole?"),
+    ],
+)
+def test_a_model_that_cannot_be_had_is_one_clear_message(model, code, says, capsys, tmp_path, monkeypatch):
+    pytest.importorskip("torch", reason="extra 'engine' is not installed")
+    monkeypatch.setenv("BENCHLAB_CACHE", str(tmp_path / "cache"))
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(b"GGUF but no more")
+    path = {"EMPTY": str(tmp_path), "BROKEN": str(broken)}.get(model, model)
+    assert main(["serve", "--model", path, "--port", "0"]) == code
+    shown = capsys.readouterr().err
+    assert says in shown
+    assert "Traceback" not in shown
