@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from benchlab.metrics import request
 from benchlab.metrics.columns import OUTCOMES, Bools, Columns, Floats, Ints, columns_of
+from benchlab.report.view import items, mapping, number, whole
 from benchlab.units import NS_PER_S
 
 
@@ -58,12 +59,13 @@ class Points:
 def spans_of(manifest: Mapping[str, Any]) -> list[Span]:
     """The stages' spans; a stage whose times are missing is left out."""
     found = []
-    for place, raw in enumerate(manifest.get("stages") or []):
+    for place, raw in enumerate(map(mapping, items(manifest.get("stages")))):
         w0, w1 = raw.get("w0_ns"), raw.get("w1_ns")
         times = [raw.get("start_ns", w0), w0, w1, w1 if raw.get("drain_end_ns") is None else raw.get("drain_end_ns")]
-        if all(isinstance(ns, int | float) for ns in times):
+        if all(number(ns) is not None for ns in times):
             start, w0, w1, end = (float(ns) / NS_PER_S for ns in times)
-            found.append(Span(int(raw.get("stage", place)), start, w0, w1, end))
+            index = whole(raw.get("stage"))
+            found.append(Span(place if index is None else index, start, w0, w1, end))
     return found
 
 

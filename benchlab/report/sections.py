@@ -19,6 +19,7 @@ from benchlab.report.view import (
     Summary,
     interval,
     latency,
+    mapping,
     metric_names,
     metric_word,
     reference_of,
@@ -35,13 +36,13 @@ from benchlab.units import format_number
 
 
 def _verdict_word(summary: Summary) -> str:
-    state = str((summary.get("verdict") or {}).get("state", "not judged"))
+    state = str(mapping(summary.get("verdict")).get("state", "not judged"))
     return VERDICTS.get(state, ("", state, ""))[1]
 
 
 def verdict_badge(summary: Summary) -> Html:
     """Glyph and word of the verdict, with its meaning."""
-    state = str((summary.get("verdict") or {}).get("state", "not judged"))
+    state = str(mapping(summary.get("verdict")).get("state", "not judged"))
     glyph, word, sentence = VERDICTS.get(state, ("–", state, ""))
     badge = el(
         "span",
@@ -55,15 +56,15 @@ def verdict_badge(summary: Summary) -> Html:
 
 def masthead(summary: Summary, manifest: Mapping[str, Any]) -> Html:
     """Verdict first, then the result in a sentence."""
-    endpoint = manifest.get("endpoint") or {}
-    what = endpoint.get("model") or "unnamed model"
+    endpoint = mapping(manifest.get("endpoint"))
+    what = str(endpoint.get("model") or "unnamed model")
     origin = " · ".join(
         str(part)
         for part in (
             summary.get("run_id"),
             manifest.get("created"),
             endpoint.get("api"),
-            (manifest.get("engine") or {}).get("name"),
+            mapping(manifest.get("engine")).get("name"),
         )
         if part
     )

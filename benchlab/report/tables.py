@@ -17,6 +17,7 @@ from benchlab.report.view import (
     Stage,
     Summary,
     interval,
+    mapping,
     metric_names,
     metric_word,
     number,
@@ -71,8 +72,8 @@ def csv(summary: Summary, manifest: Mapping[str, Any] | None = None) -> str:
     """One row a stage, every figure in full precision, units in the header."""
     stages = stages_of(summary)
     latencies = _columns(stages, summary)
-    endpoint = (manifest or {}).get("endpoint") or {}
-    verdict = summary.get("verdict") or {}
+    endpoint = mapping((manifest or {}).get("endpoint"))
+    verdict = mapping(summary.get("verdict"))
     outcomes = [outcome.value for outcome in Outcome]
     header = [
         "run_id",
@@ -127,7 +128,7 @@ def _md_row(cells: Iterable[object]) -> str:
 def markdown(summary: Summary) -> str:
     """A short result for a pull request or a job summary: verdict, one row a stage, selection, rules not passed."""
     stages, objectives = stages_of(summary), objectives_of(summary)
-    verdict = summary.get("verdict") or {}
+    verdict = mapping(summary.get("verdict"))
     glyph, word, _ = VERDICTS.get(str(verdict.get("state")), ("–", str(verdict.get("state", "not judged")), ""))
     out = [
         f"### benchlab: {glyph} {_md(word)}\n\n",

@@ -21,6 +21,7 @@ from benchlab.report.view import (
     Stage,
     Summary,
     interval,
+    mapping,
     metric_names,
     metric_word,
     rules_of,
@@ -136,7 +137,7 @@ def _rule_line(rule: Rule, where: str = "", times: int = 1) -> Text:
 
 
 def _verdict(summary: Summary) -> Text:
-    state = str((summary.get("verdict") or {}).get("state", "not judged"))
+    state = str(mapping(summary.get("verdict")).get("state", "not judged"))
     glyph, word, sentence = VERDICTS.get(state, ("–", state, ""))
     return _line(f"{glyph} {word}  {sentence}".rstrip(), _STYLES.get(state, ""))
 
@@ -203,7 +204,7 @@ def _selection(summary: Summary, stages: list[Stage], objectives: list[Objective
 
 def _paths(summary: Summary, run_path: Path | None, report_path: Path | None) -> list[RenderableType]:
     run = str(run_path) if run_path is not None else str(summary.get("run_id", "RUN"))
-    state = (summary.get("verdict") or {}).get("state")
+    state = mapping(summary.get("verdict")).get("state")
     following = f"benchlab validate {run}" if state == "INVALID" else f"benchlab show {run}"
     why = "every rule with its value" if state == "INVALID" else "the requests behind a number"
     out: list[RenderableType] = [_line("")]

@@ -188,3 +188,18 @@ def test_thin_keeps_the_highest_and_the_order():
     kept = thin(score, 4)
     assert len(kept) == 4 and 1 in kept and list(kept) == sorted(kept)
     assert list(thin(score, 8)) == list(range(8))
+
+
+@pytest.mark.parametrize("nonsense", [None, "text", {}])
+def test_a_manifest_or_summary_that_is_not_as_agreed_still_gives_a_page(tmp_path, nonsense):
+    """A report is made at the end of a run that cost time: what it cannot read it leaves out."""
+    records, stages = made_records([("open", 3.0)], seconds=4)
+    run = made_run(tmp_path / "run", records, made_manifest(stages))
+    summary, manifest = made_summary(records, stages), dict(run.manifest)
+    for key in ("verdict", "stages", "slo", "selection", "objectives"):
+        build(run, summary | {key: nonsense})
+    for key in ("stages", "endpoint", "engine", "workload", "command", "telemetry"):
+        run.manifest = manifest | {key: nonsense}
+        build(run, summary)
+    run.manifest = manifest | {"stages": [nonsense]}
+    build(run, summary)
