@@ -23,6 +23,7 @@ from benchlab.report.view import (
     metric_names,
     metric_word,
     reference_of,
+    rule_word,
     rules_of,
     selected_of,
     selection_of,
@@ -69,7 +70,7 @@ def masthead(summary: Summary, manifest: Mapping[str, Any]) -> Html:
         if part
     )
     caveats = [
-        el("li", el("strong", STATES[rule.state][0], " ", rule.state), f" {words(rule.name)}: {_seen(rule)}")
+        el("li", el("strong", STATES[rule.state][0], " ", rule.state), f" {rule_word(rule.name)}: {_seen(rule)}")
         for rule, _ in worst_of_each(rules_of(summary.get("verdict")))
         if rule.state in ("fail", "warn")
     ]
@@ -91,10 +92,6 @@ def masthead(summary: Summary, manifest: Mapping[str, Any]) -> Html:
 def _seen(rule: Rule) -> str:
     limit = "" if rule.limit == "—" else f" (limit {rule.limit})"
     return f"{rule.value}{limit}" + (f"; {rule.hint}" if rule.hint else "")
-
-
-def words(name: str) -> str:
-    return name.replace("_", " ")
 
 
 def _tile(label: str, value: str, unit: str, lines: list[str]) -> Html:
@@ -255,7 +252,7 @@ def _state(state: str) -> Html:
 
 def rule_table(rules: list[Rule], caption: str, labels: Mapping[int, str] | None = None) -> Html:
     """Rules with state by glyph and word; `labels` adds the column that says in which stage."""
-    rows: list[list[Child]] = [[_state(r.state), words(r.name), r.value, r.limit, r.hint or "—"] for r in rules]
+    rows: list[list[Child]] = [[_state(r.state), rule_word(r.name), r.value, r.limit, r.hint or "—"] for r in rules]
     head = ["state", "rule", "value", "limit", "what to do"]
     if labels is not None:
         head.insert(2, "where")
@@ -284,7 +281,7 @@ def validity_section(summary: Summary, stages: list[Stage]) -> Html:
     rows: list[list[Child]] = [
         [
             _state(rule.state),
-            words(rule.name),
+            rule_word(rule.name),
             _where(rule, instances, labels),
             rule.value,
             rule.limit,

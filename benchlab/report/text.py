@@ -24,6 +24,7 @@ from benchlab.report.view import (
     mapping,
     metric_names,
     metric_word,
+    rule_word,
     rules_of,
     selected_of,
     selection_of,
@@ -132,7 +133,7 @@ def _rule_line(rule: Rule, where: str = "", times: int = 1) -> Text:
     hint = f"; {rule.hint}" if rule.hint else ""
     limit = f" (limit {rule.limit})" if rule.limit != "—" else ""
     stages = f" [{times} stages]" if times > 1 else ""
-    text = f"  {glyph} {word:<4} {where}{rule.name.replace('_', ' ')}: {rule.value}{limit}{stages}{hint}"
+    text = f"  {glyph} {word:<4} {where}{rule_word(rule.name)}: {rule.value}{limit}{stages}{hint}"
     return _line(text, _STYLES.get(rule.state, ""))
 
 

@@ -154,6 +154,11 @@ def tidy(value: float | None) -> str:
     return "—" if value is None else f"{value:,.6g}" if abs(value) < 1e6 else format_number(value)
 
 
+def rule_word(name: str) -> str:
+    """A rule's name for people, its unit set apart: 'telemetry gap, s'."""
+    return re.sub(r" (ms|s)$", r", \1", name.replace("_", " "))
+
+
 def show(value: Any) -> str:
     """Any value of a rule as a short text: numbers to four digits, missing as a dash."""
     if value is None or value == "":
