@@ -59,7 +59,7 @@ def read_gguf(path: Path) -> tuple[DecoderConfig, dict[str, Tensor], dict[str, A
     from gguf.quants import dequantize
 
     try:
-        reader = GGUFReader(path)
+        reader = _plain_reader(GGUFReader)(path)
         metadata = {name: field.contents() for name, field in reader.fields.items()}
         config = from_gguf(metadata, frozenset(tensor.name for tensor in reader.tensors))
         tensors: dict[str, Tensor] = {}
@@ -73,6 +73,19 @@ def read_gguf(path: Path) -> tuple[DecoderConfig, dict[str, Tensor], dict[str, A
             f"{path} cannot be read as GGUF ({type(error).__name__}: {error}); is the file whole? fetch it again"
         ) from error
     return config, tensors, metadata
+
+
+def _plain_reader(reader: Any) -> Any:
+    """The reader over a plain array: it slices its file a million times, and slicing a memmap object is slow."""
+    import numpy as np
+
+    def get(self: Any) -> Any:
+        return self.__dict__["data"]
+
+    def put(self: Any, value: Any) -> None:
+        self.__dict__["data"] = value.view(np.ndarray)
+
+    return type("PlainReader", (reader,), {"data": property(get, put)})
 
 
 def _gguf_name(name: str) -> str:

@@ -129,6 +129,8 @@ class Server:
         if self.draining:
             self._gauges.refused["draining"] += 1
             raise WireError(503, "the server is shutting down", "overloaded", retry_after=5)
+        if self._mailbox.broken:
+            raise WireError(500, f"the engine has failed: {self._mailbox.failure}", "internal_error")
         spec = self._spec(call, request)
         ticket = self._mailbox.submit(spec, accepted_ns)
         if isinstance(ticket, Refusal):
@@ -200,11 +202,13 @@ class Server:
         return web.json_response({"count": len(tokens), "max_model_len": self._limits.max_model_len, "tokens": tokens})
 
     async def _health(self, _: web.Request) -> web.Response:
+        if self._mailbox.broken:
+            return web.json_response({"status": "failed", "reason": self._mailbox.failure}, status=500)
         return web.json_response({"status": "live"})
 
     async def _ready(self, _: web.Request) -> web.Response:
-        status = "draining" if self.draining else "ready"
-        return web.json_response({"status": status}, status=503 if self.draining else 200)
+        status = "failed" if self._mailbox.broken else "draining" if self.draining else "ready"
+        return web.json_response({"status": status}, status=200 if status == "ready" else 503)
 
     async def _metrics(self, _: web.Request) -> web.Response:
         pending = max(0, len(self._mailbox.live) - len(self._mailbox.engine.scheduler.requests))

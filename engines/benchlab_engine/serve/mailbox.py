@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+import traceback
 from collections import OrderedDict, deque
 from collections.abc import Callable
 
@@ -41,6 +42,7 @@ class Mailbox:
         self.live: dict[str, Ticket] = {}
         self.past: OrderedDict[str, Ticket] = OrderedDict()  # ended ones, for /timeline
         self.failure: str | None = None  # what the last failed step said
+        self.broken = False  # the engine's thread has died
         self._on_step = on_step
         self._on_end: Callable[[Ticket], None] = lambda _: None
         self._keep = keep
@@ -97,6 +99,16 @@ class Mailbox:
             self._wake.notify()
 
     def _run(self) -> None:
+        try:
+            self._step_until_stopped()
+        except BaseException as error:  # nothing may end this thread unseen: clients would wait for ever
+            self.failure = f"{type(error).__name__}: {error}"
+            self.broken = True
+            traceback.print_exc()
+            now = self.engine.clock()
+            self._tell([Emission(name, now, None, FinishReason.ERROR) for name in list(self.live)])
+
+    def _step_until_stopped(self) -> None:
         audited = False
         stalled = False
         while True:

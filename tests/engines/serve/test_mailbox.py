@@ -1,0 +1,85 @@
+"""The mailbox when things go wrong: an engine that dies is seen by everybody who waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from benchlab_engine.core.loop import Engine
+from benchlab_engine.core.request import FinishReason, RequestSpec
+from benchlab_engine.core.scheduler import Scheduler, SchedulerConfig
+from benchlab_engine.serve.mailbox import Mailbox
+from benchlab_engine.sim.costs import StepCosts
+from benchlab_engine.sim.runner import PacedRunner
+
+
+def mailbox(runner):
+    engine = Engine(Scheduler(SchedulerConfig(max_seqs=2, queue_limit=0)), runner, time.monotonic_ns)
+    return Mailbox(engine, lambda _: None)
+
+
+async def news_of(box, count):
+    box.start(asyncio.get_running_loop(), lambda _: None)
+    ticket = box.submit(RequestSpec("a", (1, 2), count), 0)
+    out = []
+    while not out or out[-1].finish is None:
+        out.append(await asyncio.wait_for(ticket.news.get(), 10))
+    return out
+
+
+def test_tokens_come_in_order_and_the_ticket_moves_to_the_past():
+    box = mailbox(PacedRunner(StepCosts(), (7,), lambda _: None))
+    news = asyncio.run(news_of(box, 5))
+    box.stop()
+    assert [each.token for each in news] == [7] * 5
+    assert not box.live
+    assert list(box.past) == ["a"]
+    box.engine.scheduler.audit()
+
+
+def test_a_failed_step_is_an_error_and_the_engine_goes_on():
+    class Sometimes:
+        calls = 0
+
+        def execute(self, plan):
+            self.calls += 1
+            if self.calls == 1:
+                raise RuntimeError("broken once")
+            return PacedRunner(StepCosts(), (7,), lambda _: None).execute(plan)
+
+    box = mailbox(Sometimes())
+
+    async def twice():
+        first = await news_of(box, 3)
+        ticket = box.submit(RequestSpec("b", (1,), 1), 0)
+        return first, await asyncio.wait_for(ticket.news.get(), 10)
+
+    first, second = asyncio.run(twice())
+    box.stop()
+    assert first[-1].finish is FinishReason.ERROR
+    assert box.failure == "RuntimeError: broken once"
+    assert second.token == 7
+    assert not box.broken
+
+
+def test_an_engine_that_dies_is_told_to_who_waits(capfd):
+    class Fatal:
+        def execute(self, plan):
+            raise SystemExit("gone")
+
+    box = mailbox(Fatal())
+    news = asyncio.run(news_of(box, 3))
+    box.stop()
+    assert news[-1].finish is FinishReason.ERROR
+    assert box.broken
+    assert "SystemExit: gone" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_refusals_come_before_the_engine_is_asked(name):
+    box = mailbox(PacedRunner(StepCosts(), (7,), lambda _: None))  # never started: nothing is taken up
+    assert box.submit(RequestSpec("a", (1,), 1), 0).spec.request_id == "a"
+    box.submit(RequestSpec("c", (1,), 1), 0)
+    assert box.submit(RequestSpec(name, (1,), 1), 0).kind == ("duplicate" if name == "a" else "queue_full")
