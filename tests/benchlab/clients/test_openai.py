@@ -50,7 +50,7 @@ def recorder() -> Recorder:
     return made
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(CHUNKS, max_size=8), st.integers(-1, 3), st.sampled_from([b"", b"error", b"message"]))
 def test_no_json_makes_it_raise(documents: list[Any], choices: int, name: bytes) -> None:
     kept = recorder()
@@ -77,7 +77,7 @@ def test_a_whole_body_never_passes_for_a_stream(document: Any) -> None:
     assert kept.outcome in (Outcome.ERROR_STREAM, Outcome.ERROR_PROTOCOL)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=60) | JSON.map(lambda value: json.dumps(value).encode()))
 def test_any_body_of_an_error_has_words(body: bytes) -> None:
     assert isinstance(message_of(body), str)

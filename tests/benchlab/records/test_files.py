@@ -28,7 +28,7 @@ def plain(record: Record) -> tuple[object, ...]:
     return (rest, lists)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(records(), max_size=4))
 def test_round_trip_through_columns(made: list[Record]) -> None:
     table = pa.Table.from_batches([requests_batch(made)], schema=REQUESTS)
@@ -126,7 +126,7 @@ def spool_bytes(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, byt
     return {path.name: path.read_bytes() for path in folder.iterdir()}, everyone
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data())
 def test_spool_cut_at_any_byte(
     data: st.DataObject, spool_bytes: tuple[dict[str, bytes], set[str]], tmp_path_factory: pytest.TempPathFactory

@@ -50,7 +50,7 @@ def play(recorder: Recorder, step: tuple[Any, ...]) -> None:
             recorder.finish_reason = "stop"
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(STEPS, max_size=14))
 def test_any_order_of_events(steps: list[tuple[Any, ...]]) -> None:
     recorder = new()
