@@ -71,6 +71,7 @@ def stage_rules(
         _dispatch_lag(c, inside, limits, number),
         *_workers(stage, limits, number),
         _stamps(c, limits, number),
+        _wall_clock(stage, number),
         _lengths(c, inside, manifest, limits, number),
         _cold(c, inside, manifest, limits, number),
         _impossible(c, number),
@@ -139,7 +140,7 @@ def _dispatch_lag(c: Columns, inside: Bools, limits: Limits, number: int) -> Rul
     first = first[np.isfinite(first)]
     middle = float(np.median(first)) if len(first) else 0.0
     limit = max(limits.lag_ms, limits.lag_ttft_share * middle)
-    hint = "the client was late: --workers, --pacing precise, or a quieter client host"
+    hint = "the client was late: more --workers, or a quieter client host"
     return judged("dispatch_lag_p99_ms", lag, limit, hint, fail=limit * limits.lag_fail_factor, stage=number)
 
 
@@ -157,12 +158,18 @@ def _workers(stage: Mapping[str, Any], limits: Limits, number: int) -> list[Rule
 
 
 def merged(c: Columns) -> tuple[float, float] | None:
-    """(share of text events that shared a read with another, p99 of how much earlier those may have come in ms)."""
+    """(share of text events that shared a read with another text event, p99 of how much earlier those may be in ms).
+
+    A last text that shares its read with the finish or usage event alone is not counted: servers send those in one
+    burst, and no gap between tokens lies inside it.
+    """
     if not len(c.visible):
         return None
-    slack = c.slack_ns > 0
-    after = np.concatenate([[False], slack[:-1] & (c.event_row[1:] == c.event_row[:-1])]) if len(slack) else slack
-    shared = (slack | after)[c.visible]
+    rows, stamps = c.visible_row, c.chunk_ns[c.visible]
+    if not len(rows):
+        return 0.0, 0.0
+    again = (rows[1:] == rows[:-1]) & (stamps[1:] == stamps[:-1])
+    shared = np.concatenate([[False], again]) | np.concatenate([again, [False]])
     width = c.slack_ns[c.visible][shared].astype(np.float64)
     return float(shared.mean()), (float(np.quantile(width, 0.99)) / NS_PER_MS if len(width) else 0.0)
 
@@ -174,9 +181,20 @@ def _stamps(c: Columns, limits: Limits, number: int) -> Rule:
     share, width = found
     hint = (
         f"{share:.0%} of text events shared a read (up to {width:.3g} ms early): gaps, ITL and TPOT of those are not "
-        "sharp; look for a buffering proxy, or stamp with --transport native"
+        "sharp; look for a buffering proxy, or a busy client"
     )
     return judged("merged_chunk_share", share, limits.merged_share, hint, stage=number)
+
+
+def _wall_clock(stage: Mapping[str, Any], number: int) -> Rule:
+    """Kernel stamps are wall times carried over: where that clock stepped, up to half a second of them is off."""
+    workers = stage.get("workers") or []
+    told = [steps for w in workers if (steps := w.get("clock_steps_ns")) is not None]
+    if not told:
+        return Rule("wall_clock_steps", "not checked", None, 0, "the client did not say", number)
+    num_steps = sum(map(len, told))
+    hint = "stamps of up to 0.5 s before each step are off: repeat the stage, with the host's clock left alone"
+    return Rule("wall_clock_steps", "warn" if num_steps else "pass", num_steps, 0, hint if num_steps else "", number)
 
 
 def _lengths(c: Columns, inside: Bools, manifest: Mapping[str, Any], limits: Limits, number: int) -> Rule:

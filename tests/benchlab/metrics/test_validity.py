@@ -238,3 +238,19 @@ def test_an_overloaded_stage_leaves_the_measurement_valid():
 def test_nothing_attempted_is_not_a_crash():
     assert {rule.state for rule in rules([]).values()} <= {"pass", "not checked"}
     assert np.isnan(columns_from(good()).number("cached_tokens")).all()
+
+
+def test_a_step_of_the_wall_clock_is_told() -> None:
+    stage = {"stage": 0, "workers": [WORKER | {"clock_steps_ns": [5]}, WORKER | {"clock_steps_ns": []}]}
+
+    rule = next(r for r in stage_rules(columns_from(good(1)), None, stage, {}) if r.name == "wall_clock_steps")
+
+    assert (rule.state, rule.value) == ("warn", 1)
+
+
+def test_a_last_text_in_one_read_with_its_finish_event_is_no_merged_gap() -> None:
+    record = good(1)[0]
+    slack = [0] * len(record.chunk_ns)
+    slack[-2] = 20_000_000
+
+    assert merged(columns_from([replace(record, chunk_slack_ns=slack)])) == (0.0, 0.0)
