@@ -26,7 +26,16 @@ from benchlab.campaign.load_workload import load_workload
 from benchlab.campaign.probe import Served, ask_models, choose_model, preflight
 from benchlab.campaign.progress import Progress
 from benchlab.campaign.spec import RunSpec
-from benchlab.campaign.stages import Stage, find_window, manifest_entry, plan_stages, slices
+from benchlab.campaign.stages import (
+    Stage,
+    find_window,
+    first_item,
+    manifest_entry,
+    num_used,
+    offered_rps,
+    plan_stages,
+    slices,
+)
 from benchlab.campaign.watch import find_sources, start_sampler, telemetry_facts
 from benchlab.clients.endpoint import Endpoint, ignored_proxies, parse_endpoint
 from benchlab.clients.openai import OpenAI
@@ -46,7 +55,9 @@ from benchlab.workload.read import Workload
 from benchlab.workload.text import make_texts
 
 _LEAD_NS = 300 * NS_PER_MS
-"""Between giving out a stage and its time zero: the workers have their slices long before."""
+_LEAD_NS_REQUEST = 1000
+"""Between giving out a stage and its time zero, and how much longer for each of its due instants: the workers have
+their slices before it."""
 
 
 @dataclass(slots=True)
@@ -66,13 +77,14 @@ def execute(spec: RunSpec, progress: Progress, judging: dict[str, Any] | None = 
     """
     workload = load_workload(spec)
     stages = plan_stages(spec, workload.items)
-    raise_descriptor_limit(max((load.concurrency or 0 for load in spec.loads), default=0) // spec.workers or None)
+    users = max((load.concurrency or 0 for load in spec.loads), default=0)
+    raise_descriptor_limit(-(-users // spec.workers) or None)
     name = "-".join([spec.engine.launch if spec.engine else "run", slug(spec.data.stem, 20) if spec.data else "fixed"])
     clock = SystemClock()
-    path, run_id = new_run_directory(spec.out, name=name, wall_ns=clock.wall_ns())
     with contextlib.ExitStack() as stack:
-        stack.callback(_remove_if_unused, path)
         interrupt = stack.enter_context(Interrupt())
+        path, run_id = new_run_directory(spec.out, name=name, wall_ns=clock.wall_ns())
+        stack.callback(_remove_if_unused, path, interrupt)
         engine = _start_engine(spec, path, progress, stack)
         url = engine.url if engine else spec.url or ""
         endpoint = parse_endpoint(url)
@@ -89,12 +101,18 @@ def execute(spec: RunSpec, progress: Progress, judging: dict[str, Any] | None = 
         return run.go()
 
 
-def _remove_if_unused(path: Path) -> None:
-    """A run that ended before its first record leaves nothing but an engine's log, if there is one."""
-    if not (path / "manifest.json").exists():
-        for folder in (path / "spool", path):
-            with contextlib.suppress(OSError):
-                folder.rmdir()
+def _remove_if_unused(path: Path, interrupt: Interrupt) -> None:
+    """A run that ended before its first stage leaves nothing but logs, and none if the user ended it."""
+    if (path / "manifest.json").exists():
+        return
+    if interrupt.code is None:
+        _keep_logs(path)
+    else:
+        (path / "engine.log").unlink(missing_ok=True)
+    drop_spool(path)
+    (path / "items.parquet").unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        path.rmdir()
 
 
 def _start_engine(spec: RunSpec, path: Path, progress: Progress, stack: contextlib.ExitStack) -> Engine | None:
@@ -205,8 +223,6 @@ class _Execution:
         """Load, then the end: the same end whether the load ran through or not."""
         for note in self.manifest["workload"]["notes"]:
             self.progress.say(f"workload: {note}")
-        write_items(self.path, [_item_row(item) for item in self.workload.items])
-        write_manifest(self.path, self.manifest)
         sampler: Sampler | None = None
         self.interrupt.loading = True
         try:
@@ -215,14 +231,21 @@ class _Execution:
             ) as pool:
                 self.manifest["client"] |= {"loop": pool.loop, "stamp_source": pool.stamp_source}
                 sampler = start_sampler(self.sources, pool.pids, self.t0_ns)
-                self._run_stages(pool)
+                try:
+                    write_items(self.path, [_item_row(item) for item in self.workload.items])
+                    self._run_stages(pool)
+                finally:
+                    self.interrupt.ending = True
         except BenchlabError as error:
             self.error = error
         except KeyboardInterrupt:  # the second Ctrl-C: no drain, but what was measured is still stored
             self.interrupt.code = self.interrupt.code or Exit.INTERRUPTED
         finally:
+            self.interrupt.ending = True
             if sampler is not None:
                 sampler.stop()
+        if not any("start_ns" in entry for entry in self.manifest["stages"]):  # nothing was sent: nothing to keep
+            raise self.error or KeyboardInterrupt
         return self._end(sampler)
 
     def _job(self, worker: int) -> WorkerJob:
@@ -253,47 +276,60 @@ class _Execution:
         for stage in self.stages:
             if self.interrupt.code is not None or self.error is not None:
                 return
+            offset = first_item(stage, offset, len(self.items))
             offset += self._run_stage(pool, stage, offset)
 
     def _run_stage(self, pool: WorkerPool, stage: Stage, offset: int) -> int:
-        """One stage; returns how many requests it used of the workload."""
+        """One stage; returns how far it came in the workload."""
         entry = self.manifest["stages"][stage.index]
         total_s = None if stage.until_ns is None else stage.until_ns / NS_PER_S
         self.progress.stage(stage.index, len(self.stages), stage.load.name, stage.planned, total_s)
-        start_ns = self.clock.monotonic_ns() + _LEAD_NS
+        start_ns = self.clock.monotonic_ns() + _LEAD_NS + _LEAD_NS_REQUEST * len(stage.at_ns)
         entry["start_ns"] = start_ns - self.t0_ns
         for key, ns in (("w0_ns", stage.w0_ns), ("w1_ns", stage.w1_ns)):
             entry[key] = None if ns is None else start_ns - self.t0_ns + ns
         write_manifest(self.path, self.manifest)  # what `recover` would need if all ends here
-        stopped = False
+        stopped: int | None = None
 
         def tick() -> None:
             nonlocal stopped
             elapsed = (self.clock.monotonic_ns() - start_ns) / NS_PER_S
             self.progress.tick(stage.load.name, max(0.0, elapsed), total_s, pool.counts())
-            if stopped:
+            if stopped is not None:
                 return
             if self.interrupt.code is not None:
-                stopped = True
+                stopped = self.clock.monotonic_ns()
                 self.progress.say("interrupted: draining, then writing what was measured (again to skip the drain)")
                 pool.stop_stage("interrupted", self.spec.drain_ns)
             elif (death := self._engine_death()) is not None:
-                stopped = True
+                stopped = self.clock.monotonic_ns()
                 self.error = death
                 pool.stop_stage("the engine died", NS_PER_S)
 
-        reports = pool.run_stage(slices(stage, self.spec, start_ns=start_ns, offset=offset), tick)
+        jobs = slices(stage, self.spec, start_ns=start_ns, offset=offset)
+        try:
+            reports = pool.run_stage(jobs, tick)
+        except BaseException as error:  # a worker or a disk gave out, or the drain was skipped: what there is counts
+            ended = self.clock.monotonic_ns() - self.t0_ns
+            until = ended if stopped is None else max(stopped, start_ns) - self.t0_ns
+            asked = isinstance(error, KeyboardInterrupt)
+            entry |= {"drain_end_ns": ended, "w1_ns": min(entry["w1_ns"] or until, until)}
+            entry["why"] = "interrupted" if asked else str(error).splitlines()[0]
+            entry["planned"] = None if asked else stage.planned
+            raise
         early = next((report.stopped for report in reports if report.stopped), None)
         requests = sum(report.requests for report in reports)
         entry["workers"] = [_worker_entry(report) for report in reports]
         entry["drain_end_ns"] = self.clock.monotonic_ns() - self.t0_ns
         entry["complete"] = early is None
         entry["why"] = early
-        if early is not None:
-            entry["w1_ns"] = min(entry["w1_ns"] or entry["drain_end_ns"], entry["drain_end_ns"])
+        stops = [report.stopped_ns for report in reports if report.stopped_ns is not None]
+        if stops:
+            until = entry["start_ns"] + min(stops)
+            entry["w1_ns"] = min(entry["w1_ns"] or until, until)
         if early is not None or stage.planned is None:
             entry["planned"] = requests
-        return requests
+        return num_used(jobs, [report.requests for report in reports])
 
     def _engine_death(self) -> BenchlabError | None:
         if self.engine is None or time.monotonic() - self._engine_checked < 1.0:
@@ -307,6 +343,8 @@ class _Execution:
     def _end(self, sampler: Sampler | None) -> Outcome:
         self.progress.say("storing and judging")
         manifest = self.manifest
+        self._engine_checked = 0.0
+        self.error = self.error or self._engine_death()
         if self.error is None:
             with contextlib.suppress(BenchlabError):
                 manifest["endpoint"]["models_at_end"] = ask_models(self.endpoint, self.spec.headers).models
@@ -325,12 +363,14 @@ class _Execution:
             path, keep_text=self.spec.keep_text, why_unfinished="the load generator ended while it was under way"
         )
         for stage, entry in zip(self.stages, manifest["stages"], strict=True):
-            if "workers" in entry:
+            if "start_ns" in entry:
                 intended, ends = stage_times(requests, stage.index, entry["start_ns"])
                 w0, w1 = find_window(stage, intended, ends)
-                entry["w0_ns"] = entry["start_ns"] + w0
-                entry["w1_ns"] = min(entry["start_ns"] + w1, entry["w1_ns"] or entry["start_ns"] + w1)
-                entry["w1_ns"] = max(entry["w1_ns"], entry["w0_ns"] + 1)
+                w1 = min(w1, w1 if entry["w1_ns"] is None else entry["w1_ns"] - entry["start_ns"])
+                entry["w0_ns"], entry["w1_ns"] = entry["start_ns"] + w0, entry["start_ns"] + max(w0, w1)
+                entry["offered_rps"] = offered_rps(stage, w0, w1)
+                if entry["planned"] is None:
+                    entry["planned"] = len(intended)
         if sampler is not None:
             import pyarrow as pa
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from benchlab.campaign.stages import after_warmup
 from benchlab.errors import UsageError
 from benchlab.records import spool
 from benchlab.records.manifest import Manifest, read_json, write_json
@@ -82,13 +82,16 @@ def _close_stages(manifest: Manifest, requests: pa.Table) -> None:
         intended = rows.column("intended_ns")
         start = entry.get("start_ns") or pc.min(intended).as_py()
         last = max(pc.max(intended).as_py(), pc.max(rows.column("end_ns")).as_py() or 0) + 1
-        w0 = entry.get("w0_ns")
-        w0 = start if w0 is None else min(w0, last)
         w1 = min(entry.get("w1_ns") or last, last)
+        w0 = entry.get("w0_ns")
+        if w0 is None:  # a warm-up of so many requests: only the records tell
+            w0 = after_warmup(int(entry.get("warmup_requests") or 0), [ns - start for ns in intended.to_pylist()])
+            w0 = w1 if w0 is None else start + w0
+        w0 = min(w0, last)
         entry |= {
             "start_ns": start,
             "w0_ns": w0,
-            "w1_ns": max(w1, w0 + 1),
+            "w1_ns": max(w1, w0),
             "drain_end_ns": last,
             "complete": False,
             "why": "the run was killed during this stage",
@@ -106,5 +109,4 @@ def write_items(path: Path, items: list[dict[str, Any]]) -> None:
             ("requested_tokens", pa.int64()),
         ]
     )
-    table = pa.Table.from_pylist(items, schema=schema)
-    pq.write_table(table, path / "items.parquet", compression="zstd")
+    write_parquet(path / "items.parquet", pa.Table.from_pylist(items, schema=schema))

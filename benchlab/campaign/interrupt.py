@@ -7,17 +7,24 @@ import threading
 from types import FrameType
 from typing import Any
 
-from benchlab.errors import Exit
+from benchlab.errors import BenchlabError, Exit
+
+
+class TerminatedError(BenchlabError):
+    """SIGTERM came before there was anything to keep."""
+
+    exit_code = Exit.TERMINATED
 
 
 class Interrupt:
     """`code` is the exit code once a signal came. While `loading`, the first signal is only noted there; before that,
-    and from the second on, KeyboardInterrupt is raised where the program is.
+    and at the second, KeyboardInterrupt is raised where the program is. Once `ending`, signals change nothing: what
+    was measured is being stored.
     """
 
     def __init__(self) -> None:
         self.code: Exit | None = None
-        self.loading = False
+        self.loading = self.ending = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupt:
@@ -27,11 +34,17 @@ class Interrupt:
         return self
 
     def _arrived(self, number: int, frame: FrameType | None) -> None:
+        if self.ending:
+            return
         again = self.code is not None
-        self.code = Exit.INTERRUPTED if number == signal.SIGINT else Exit.TERMINATED
+        if not again:
+            self.code = Exit.INTERRUPTED if number == signal.SIGINT else Exit.TERMINATED
         if again or not self.loading:
+            self.ending = self.loading
             raise KeyboardInterrupt
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        if kind is KeyboardInterrupt and self.code is Exit.TERMINATED:
+            raise TerminatedError("terminated before anything was measured") from None

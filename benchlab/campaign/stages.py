@@ -41,6 +41,8 @@ class Stage:
 
 def plan_stages(spec: RunSpec, items: Sequence[WorkloadItem]) -> list[Stage]:
     """All stages of a run, in order. Raises UsageError where the loads and the workload do not fit."""
+    if spec.arrival_seed < 0:
+        raise UsageError("a seed is 0 or more", where="--arrival-seed")
     return [_plan(index, load, spec, items) for index, load in enumerate(spec.loads)]
 
 
@@ -62,7 +64,7 @@ def _plan(index: int, load: Load, spec: RunSpec, items: Sequence[WorkloadItem]) 
         warm_count = warm.requests if not warm.ns else len(draw(until_ns=warm.ns))
         whole = draw(count=warm_count + spec.requests)
         w0 = int(whole[warm_count]) if warm_count else 0
-        w1 = int(whole[-1])
+        w1 = max(int(whole[-1]), int(whole[-2]) + 1)  # bursty gaps can be shorter than a nanosecond
         return _open(index, load, whole[:-1], w0, w1, warm_count)
     duration = spec.duration_ns or 0
     w0 = int(draw(count=warm.requests)[-1]) if warm.requests else warm.ns
@@ -89,7 +91,9 @@ def _closed(index: int, load: Load, spec: RunSpec) -> Stage:
                 where="--warmup",
                 hint="write --warmup 20req, or give --duration",
             )
-        return Stage(index, load, (), None, None, None, spec.requests + warm.requests, warm.requests)
+        # all users begin at once: the first request of each is warm-up or none is
+        warm_count = max(warm.requests, load.concurrency or 0) if warm.requests else 0
+        return Stage(index, load, (), None, None, None, spec.requests + warm_count, warm_count)
     duration = spec.duration_ns or 0
     w0 = None if warm.requests else warm.ns
     until = duration + warm.ns
@@ -124,12 +128,17 @@ def _from_trace(index: int, load: Load, spec: RunSpec, at: np.ndarray) -> Stage:
 
 
 def slices(stage: Stage, spec: RunSpec, *, start_ns: int, offset: int) -> list[StageJob]:
-    """One slice of a stage a worker: every n-th arrival, every n-th user, each its share of the in-flight cap."""
-    n = spec.workers
+    """One slice of a stage a worker: every n-th arrival, every n-th user, each its share of the in-flight cap.
+
+    Workers beyond the number of users, or of places under the cap, get an empty slice.
+    """
+    places = [limit for limit in (stage.load.concurrency, spec.max_inflight) if limit is not None]
+    n = min([spec.workers, *places])
     jobs: list[StageJob] = []
-    for worker in range(n):
-        users = list(range(worker, stage.load.concurrency or 0, n))
-        cap = None if spec.max_inflight is None else _share(spec.max_inflight, worker, n)
+    for worker in range(spec.workers):
+        busy = worker < n
+        users = list(range(worker, stage.load.concurrency or 0, n)) if busy else []
+        cap = None if spec.max_inflight is None or not busy else _share(spec.max_inflight, worker, n)
         jobs.append(
             StageJob(
                 stage=stage.index,
@@ -138,17 +147,30 @@ def slices(stage: Stage, spec: RunSpec, *, start_ns: int, offset: int) -> list[S
                 until_ns=stage.until_ns,
                 drain_ns=spec.drain_ns,
                 offset=offset,
-                at_ns=list(stage.at_ns[worker::n]),
-                sequences=list(range(worker, len(stage.at_ns), n)),
+                at_ns=list(stage.at_ns[worker::n]) if busy else [],
+                sequences=list(range(worker, len(stage.at_ns), n)) if busy else [],
                 users=users,
-                count=None if stage.count is None else _share(stage.count, worker, n),
+                count=None if stage.count is None else _share(stage.count, worker, n) if busy else 0,
                 first=worker,
                 step=n,
                 think_ns=spec.think_ns,
                 max_inflight=cap,
+                held_in_drain=spec.requests is not None,
             )
         )
     return jobs
+
+
+def first_item(stage: Stage, offset: int, items: int) -> int:
+    """Where in the workload a stage begins, `offset` of its requests being used: there, but a trace at its first."""
+    trace = stage.load.kind == "open" and stage.load.arrival.kind == "trace"
+    return -(-offset // items) * items if trace else offset
+
+
+def num_used(jobs: Sequence[StageJob], requests: Sequence[int]) -> int:
+    """How far into the workload a stage came: one past the last position that any worker sent."""
+    ends = [job.first + (sent - 1) * job.step + 1 for job, sent in zip(jobs, requests, strict=True) if sent]
+    return max(ends, default=0)
 
 
 def _share(total: int, worker: int, n: int) -> int:
@@ -156,32 +178,52 @@ def _share(total: int, worker: int, n: int) -> int:
 
 
 def find_window(stage: Stage, intended_ns: Sequence[int], end_ns: Sequence[int]) -> tuple[int, int]:
-    """The judged window [w0, w1), ns from stage start, once the records are there (times likewise from its start)."""
+    """The judged window [w0, w1), ns from stage start, once the records are there (times likewise from its start).
+
+    It is empty (w0 = w1) where the stage was over before its warm-up was.
+    """
     w0, w1 = stage.w0_ns, stage.w1_ns
-    order = sorted(intended_ns)
     if w0 is None:
-        w0 = order[stage.warmup_requests] if stage.warmup_requests < len(order) else (order[-1] + 1 if order else 0)
+        w0 = after_warmup(stage.warmup_requests, intended_ns)
+    if w0 is None:
+        last = max([*end_ns, *intended_ns], default=-1) + 1
+        return last, last
     if w1 is None:
         w1 = max([*end_ns, w0]) + 1
-    return w0, max(w1, w0 + 1)
+    return w0, max(w1, w0)
+
+
+def after_warmup(requests: int, intended_ns: Sequence[int]) -> int | None:
+    """When the first request after a warm-up of so many was due; None if none was. What is due at the same instant
+    as the last of the warm-up belongs to it too.
+    """
+    if not requests:
+        return 0
+    order = sorted(intended_ns)
+    return next((ns for ns in order[requests:] if ns > order[requests - 1]), None)
+
+
+def offered_rps(stage: Stage, w0: int, w1: int) -> float | None:
+    """Arrivals a second that the timetable of an open loop holds in a window: a draw is seldom the rate asked for."""
+    if stage.load.kind != "open" or w1 <= w0:
+        return None
+    return sum(1 for ns in stage.at_ns if w0 <= ns < w1) / ((w1 - w0) / NS_PER_S)
 
 
 def manifest_entry(stage: Stage, spec: RunSpec) -> dict[str, Any]:
     """What the manifest says of a stage before it has run."""
     load = stage.load
-    span = (stage.w1_ns - stage.w0_ns) / NS_PER_S if stage.w0_ns is not None and stage.w1_ns is not None else None
-    inside = sum(1 for ns in stage.at_ns if stage.w0_ns is not None and stage.w0_ns <= ns < (stage.w1_ns or 0))
-    # offered is what the timetable holds, not what was asked for: a Poisson draw of 10 requests is seldom its mean
-    offered = inside / span if span and load.kind == "open" else None
+    known = stage.w0_ns is not None and stage.w1_ns is not None
     return {
         "stage": stage.index,
         "name": load.name,
         "kind": load.kind,
         "asked_rps": load.rate,
-        "offered_rps": offered,
+        "offered_rps": offered_rps(stage, stage.w0_ns or 0, stage.w1_ns or 0) if known else None,
         "concurrency": load.concurrency,
         "arrival": str(load.arrival) if load.kind == "open" else None,
         "warmup": str(spec.warmup),
+        "warmup_requests": stage.warmup_requests,
         "planned": stage.planned,
         "complete": False,
         "why": "not run",

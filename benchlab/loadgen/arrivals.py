@@ -73,7 +73,8 @@ def _random_times(arrival: Arrival, mean_ns: float, expected: int, until_ns: int
     while not pieces or (until_ns is not None and end < until_ns) or sum(map(len, pieces)) < expected:
         size = max(64, int(expected * 1.1) if not pieces else expected // 10 + 64)
         gaps = generator.standard_gamma(shape, size) * (mean_ns / shape)
-        times = end + np.cumsum(gaps)
+        # summed one after the other from the last piece's end, so that a piece's length changes no instant
+        times = np.cumsum(np.concatenate(([end], gaps)))[1:]
         end = float(times[-1])
         pieces.append(times)
     return np.concatenate(pieces)

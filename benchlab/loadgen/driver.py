@@ -59,7 +59,6 @@ class Driver:
         counts = self._client.counts
         before = (counts.events, counts.merged_events, counts.connections, counts.retries)
         lag = LoopLag(self._clock)
-        cpu, wall = time.process_time(), self._clock.monotonic_ns()
         stage = self._stage = StageRun(self, job, plan)
         lag.start()
         try:
@@ -73,8 +72,8 @@ class Driver:
         return StageReport(
             stage=job.stage,
             worker=self._worker,
-            cpu_s=time.process_time() - cpu,
-            wall_s=(self._clock.monotonic_ns() - wall) / NS_PER_S,
+            cpu_s=stage.cpu_s,
+            wall_s=stage.wall_s,
             loop_lag_ms=lags,
             events=events,
             merged_chunks=merged,
@@ -87,6 +86,7 @@ class Driver:
             clock_steps_ns=[],
             offset_error_ns=0,
             stopped=stage.stopped,
+            stopped_ns=stage.stopped_ns,
         )
 
 
@@ -98,13 +98,17 @@ class StageRun:
         self._clock = driver._clock
         self._until_ns = job.until_ns
         self._drain_ns = job.drain_ns
-        self._held: deque[tuple[Due, Recorder]] = deque()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._held: deque[tuple[Due, WorkloadItem, Recorder]] = deque()
+        self._tasks: dict[asyncio.Task[None], tuple[Due, Recorder]] = {}
         self._counts = Counts(stage=job.stage)
-        self._sending = True
+        self._sending = self._launching = True
+        self._fault: Exception | None = None
+        self._began: tuple[float, int] | None = None
         self._sent_all = asyncio.Event()
         self.peak_inflight = self.num_held = self.num_records = 0
+        self.cpu_s = self.wall_s = 0.0
         self.stopped: str | None = None
+        self.stopped_ns: int | None = None
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -116,6 +120,8 @@ class StageRun:
             await self._drain(flusher)
             if flusher.done():
                 flusher.result()  # a disk that refuses is told, not swallowed
+            if self._fault is not None:
+                raise self._fault
         finally:
             flusher.cancel()
             self._timer.close()
@@ -124,11 +130,12 @@ class StageRun:
     def stop(self, why: str, drain_ns: int) -> None:
         now = self._now()
         if self._sending:
-            self.stopped = why
+            self.stopped, self.stopped_ns = why, max(now, 0)
             self._until_ns = now if self._until_ns is None else min(self._until_ns, now)
             self._plan.stop(now)
         self._drain_ns = min(self._drain_ns, drain_ns)
         self._pump()
+        self._give_up_held()
 
     # -- sending
 
@@ -136,10 +143,21 @@ class StageRun:
         return self._clock.monotonic_ns() - self._job.start_ns
 
     def _pump(self) -> None:
-        """Send what is due, set the timer to what comes next, notice the end of the sending phase."""
+        """Send what is due. The loop would only log an error: it ends the stage and is raised there."""
         if not self._sending:
             return
+        try:
+            self._send_due()
+        except Exception as error:
+            self._fault, self._drain_ns = error, 0
+            self._stop_sending()
+            self._give_up_held()
+
+    def _send_due(self) -> None:
+        """Send what is due, set the timer to what comes next, notice the end of the sending phase."""
         now = self._now()
+        if self._began is None and now >= 0:
+            self._began = time.process_time(), self._clock.monotonic_ns()
         until = self._until_ns
         for due in self._plan.take(now if until is None else min(now, until - 1)):
             self._dispatch(due)
@@ -157,14 +175,22 @@ class StageRun:
 
     def _stop_sending(self) -> None:
         self._sending = False
+        if self._began is not None:
+            cpu, ns = self._began
+            self.cpu_s, self.wall_s = time.process_time() - cpu, (self._clock.monotonic_ns() - ns) / NS_PER_S
+        if not self._job.held_in_drain:
+            self._give_up_held()
+        self._sent_all.set()
+
+    def _give_up_held(self) -> None:
+        self._launching = False
         while self._held:
-            due, recorder = self._held.popleft()
+            due, _, recorder = self._held.popleft()
             ns = self._clock.monotonic_ns()
             recorder.held_ns = ns - (recorder.dispatched_ns or ns)
             words = f"held back by --max-inflight {self._job.max_inflight} until the stage was over"
             recorder.fail(Outcome.NOT_SENT, words, ns=ns, kind="held")
             self._record(due, recorder)
-        self._sent_all.set()
 
     def _dispatch(self, due: Due) -> None:
         driver, job = self._driver, self._job
@@ -189,14 +215,13 @@ class StageRun:
         driver._spool.begin(who, intended_ns=who.intended_ns - driver._t0_ns, dispatched_ns=ns - driver._t0_ns)
         if job.max_inflight is not None and len(self._tasks) >= job.max_inflight:
             self.num_held += 1
-            self._held.append((due, recorder))
+            self._held.append((due, item, recorder))
         else:
-            self._launch(due, recorder)
+            self._launch(due, item, recorder)
 
-    def _launch(self, due: Due, recorder: Recorder) -> None:
-        item = self._driver._item_at(self._job.offset + due.sequence)
+    def _launch(self, due: Due, item: WorkloadItem, recorder: Recorder) -> None:
         task = asyncio.get_running_loop().create_task(self._serve(due, item, recorder))
-        self._tasks.add(task)
+        self._tasks[task] = due, recorder
         self.peak_inflight = max(self.peak_inflight, len(self._tasks))
         self._publish()
 
@@ -212,7 +237,7 @@ class StageRun:
         finally:
             task = asyncio.current_task()
             if task is not None:
-                self._tasks.discard(task)
+                self._tasks.pop(task, None)
             self._record(due, recorder)
             self._plan.ended(due, self._now())
             self._next_held()
@@ -220,10 +245,10 @@ class StageRun:
 
     def _next_held(self) -> None:
         cap = self._job.max_inflight
-        while self._held and self._sending and (cap is None or len(self._tasks) < cap):
-            due, recorder = self._held.popleft()
+        while self._held and self._launching and (cap is None or len(self._tasks) < cap):
+            due, item, recorder = self._held.popleft()
             recorder.held_ns = self._clock.monotonic_ns() - (recorder.dispatched_ns or 0)
-            self._launch(due, recorder)
+            self._launch(due, item, recorder)
 
     # -- recording
 
@@ -258,6 +283,7 @@ class StageRun:
         if flusher.done():
             self._until_ns = self._drain_ns = 0
             self._stop_sending()
+            self._give_up_held()
 
     async def _drain(self, flusher: asyncio.Task[None]) -> None:
         """Let what is in flight finish, then give up on it. A shorter drain may be ordered meanwhile (`stop`)."""
@@ -267,8 +293,14 @@ class StageRun:
             if left <= 0:
                 break
             await asyncio.wait(self._tasks, timeout=min(left / NS_PER_S, 0.2))
+        self._give_up_held()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+        for due, recorder in self._tasks.values():  # cancelled before its first step: it could not say so itself
+            words = "given up before it was sent, since the drain was over"
+            recorder.fail(Outcome.NOT_SENT, words, ns=self._clock.monotonic_ns(), kind="drain")
+            self._record(due, recorder)
+        self._tasks.clear()

@@ -56,6 +56,9 @@ class StageJob(msgspec.Struct, tag="stage"):
     step: int = 1
     think_ns: int = 0
     max_inflight: int | None = None
+    held_in_drain: bool = False
+    """A stage of so many requests sends what the cap held back until its drain is over; one of so much time does
+    not: what was not sent by its end stays `not_sent`."""
 
 
 class StopStage(msgspec.Struct, tag="stop"):
@@ -77,7 +80,11 @@ class Ready(msgspec.Struct, tag="ready"):
 
 
 class StageReport(msgspec.Struct, tag="report"):
-    """How the client itself fared in a stage (its part of the certificate)."""
+    """How the client itself fared in a stage (its part of the certificate).
+
+    cpu_s, wall_s: of the sending phase, since an idle drain would make a busy client look idle. stopped: why it was
+    ended early, `stopped_ns` after its start; None if it was not.
+    """
 
     stage: int
     worker: int
@@ -95,6 +102,7 @@ class StageReport(msgspec.Struct, tag="report"):
     clock_steps_ns: list[int]
     offset_error_ns: int
     stopped: str | None = None
+    stopped_ns: int | None = None
 
 
 class Failed(msgspec.Struct, tag="failed"):

@@ -44,16 +44,21 @@ class WorkerDiedError(BenchlabError):
 class _Worker:
     def __init__(self, job: WorkerJob, log: Path) -> None:
         self.job, self.log = job, log
-        self.page = CounterPage(Path(job.counters), create=True)
-        environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-        with log.open("wb") as errors:
+        try:
+            self.page = CounterPage(Path(job.counters), create=True)
+            errors = log.open("wb")
+        except OSError as error:
+            raise StorageError(f"cannot be made: {error.strerror or error}", where=str(log.parent)) from error
+        with errors:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "benchlab.loadgen.worker"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                env=environment,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                start_new_session=True,  # Ctrl-C is for the parent; a worker ends when its commands do
             )
+        self.listener: threading.Thread | None = None
         self.commands: IO[bytes] = self.process.stdin  # type: ignore[assignment]
         self.replies: IO[bytes] = self.process.stdout  # type: ignore[assignment]
 
@@ -69,7 +74,8 @@ class WorkerPool:
             for job in jobs:
                 worker = _Worker(job, logs / f"worker-{job.worker}.log")
                 self._workers.append(worker)
-                threading.Thread(target=self._listen, args=(worker,), daemon=True).start()
+                worker.listener = threading.Thread(target=self._listen, args=(worker,), daemon=True)
+                worker.listener.start()
                 self._send(worker, job)
             for _ in jobs:
                 ready = self._next(_READY_S)
@@ -121,7 +127,8 @@ class WorkerPool:
         for worker in self._workers:
             with contextlib.suppress(OSError, ValueError):
                 send(worker.commands, Quit())
-                worker.commands.close()
+            with contextlib.suppress(OSError, ValueError):
+                worker.commands.close()  # also when that failed: its end says the same
         deadline = time.monotonic() + _END_S
         for worker in self._workers:
             try:
@@ -129,6 +136,8 @@ class WorkerPool:
             except subprocess.TimeoutExpired:
                 worker.process.send_signal(signal.SIGKILL)
                 worker.process.wait()
+            if worker.listener is not None:
+                worker.listener.join(_END_S)
             worker.page.close()
         self._workers = []
 
