@@ -183,8 +183,10 @@ def read_delta(choice: dict[str, Any]) -> tuple[str, Kind]:
     if not isinstance(delta, dict):
         text = choice.get("text")
         return (text, Kind.CONTENT) if isinstance(text, str) and text else ("", Kind.EMPTY)
+    text = delta.get("content")
+    if isinstance(text, str) and text:
+        return text, Kind.CONTENT
     for key, kind in (
-        ("content", Kind.CONTENT),
         ("refusal", Kind.CONTENT),
         ("reasoning_content", Kind.REASONING),
         ("reasoning", Kind.REASONING),

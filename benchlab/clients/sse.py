@@ -48,6 +48,10 @@ class SseParser:
                 read = read[1:]
         if not read:
             return []
+        if not (self._partial or self._data or self._name) and read.endswith(b"\n\n") and b"\r" not in read:
+            quick = self._whole_events(read)
+            if quick is not None:
+                return quick
         if b"\r" in read:
             self._after_cr = read[-1] == 0x0D
             lines = _LINE_END.split(read)
@@ -74,6 +78,17 @@ class SseParser:
             self._partial.append(rest)
         self._size = len(rest) + sum(map(len, self._data))
         self._check()
+        return events
+
+    def _whole_events(self, read: bytes) -> list[Event] | None:
+        """The usual read: whole events of one data line each. None where it is anything else."""
+        events: list[Event] = []
+        for piece in read[:-2].split(b"\n\n"):
+            if not piece.startswith(b"data: ") or b"\n" in piece or len(piece) > self._max:
+                return None
+            events.append((b"", piece[6:]))
+        self._first = False
+        self._size = 0
         return events
 
     def close(self) -> list[Event]:
