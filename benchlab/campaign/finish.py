@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from benchlab.campaign.stages import after_warmup
 from benchlab.errors import UsageError
 from benchlab.records import spool
-from benchlab.records.manifest import Manifest, read_json, write_json
+from benchlab.records.manifest import Manifest, read_manifest, write_json
 from benchlab.records.store import Run, drop_spool, write_manifest, write_parquet
 from benchlab.report.export import write_report
 from benchlab.selection.judge import judge
@@ -52,6 +52,8 @@ def recover(path: Path) -> dict[str, Any]:
 
     Requests that were under way come in as `unfinished`. Raises UsageError when there is nothing to recover.
     """
+    if not path.is_dir():
+        raise UsageError("no such run directory", where=str(path), hint="`ls runs/` shows what there is")
     if not (path / "spool").is_dir():
         done = (path / "requests.parquet").exists()
         raise UsageError(
@@ -59,7 +61,13 @@ def recover(path: Path) -> dict[str, Any]:
             where=str(path),
             hint=f"benchlab report {path}" if done else "give the directory that the run was writing to",
         )
-    manifest = read_json(path / "manifest.json")
+    manifest = read_manifest(path / "manifest.json")
+    if not spool.merge(path / "spool", why_unfinished=KILLED).num_rows:
+        raise UsageError(
+            "its spool holds no request that can be read",
+            where=str(path),
+            hint="nothing was sent yet, or its files are damaged; they are kept: measure again with another -o/--out",
+        )
     requests = store_records(path, keep_text=any((path / "spool").glob("*.texts.arrow")), why_unfinished=KILLED)
     _close_stages(manifest, requests)
     manifest |= {"state": "recovered", "reason": "the run did not end by itself; its spool was recovered"}

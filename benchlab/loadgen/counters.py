@@ -47,7 +47,8 @@ class CounterPage:
             self._map = mmap.mmap(file.fileno(), _FIELDS.size)
 
     def put(self, counts: Counts) -> None:
-        _FIELDS.pack_into(self._map, 0, *counts.values())
+        # one copy: `pack_into` would clear the page first, and a reader would see zeros
+        self._map[:] = _FIELDS.pack(*counts.values())
 
     def get(self) -> Counts:
         return Counts(*_FIELDS.unpack_from(self._map, 0))
