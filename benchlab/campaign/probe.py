@@ -31,10 +31,11 @@ _REFUSED = {401: "the API key is missing or wrong", 403: "this key may not do th
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What an endpoint says of itself. models: None where it has no list."""
+    """What an endpoint says of itself. models: None where it has no list; page: HTML came instead."""
 
     models: list[str] | None
     server: str | None
+    page: bool = False
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -63,13 +64,14 @@ def ask_models(endpoint: Endpoint, headers: Mapping[str, str]) -> Served:
             where=url,
             hint="set OPENAI_API_KEY, or give -H 'Authorization: Bearer ...'",
         )
+    page = answer.text.lstrip()[:1] == "<"
     if answer.status_code != httpx.codes.OK:
-        return Served(None, server)
+        return Served(None, server, page)
     try:
         rows = answer.json()["data"]
         return Served([str(row["id"]) for row in rows], server)
     except (ValueError, KeyError, TypeError):
-        if answer.text.lstrip()[:1] == "<":
+        if page:
             raise TargetError(
                 "the server answered HTML, not JSON: this is a web page, not an API", where=url, hint="check --url"
             ) from None
@@ -77,9 +79,12 @@ def ask_models(endpoint: Endpoint, headers: Mapping[str, str]) -> Served:
 
 
 def choose_model(asked: str | None, served: Served, endpoint: Endpoint) -> str:
-    """The model to ask for: the one given, else the only (or first) one served. Raises UsageError."""
+    """The model to ask for: the one given, else the only (or first) one served. Raises UsageError, TargetError."""
     if asked:
         return asked
+    if not served.models and served.page:
+        hint = "check --url; if it is an API that does not list its models, give -m/--model NAME"
+        raise TargetError("the server answered HTML, not JSON", where=endpoint.base + "/v1/models", hint=hint)
     if not served.models:
         raise UsageError(
             "the endpoint does not list its models", where=endpoint.base + "/v1/models", hint="give -m/--model NAME"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -10,7 +11,9 @@ from typing import Any
 import typer
 
 from benchlab import __version__
-from benchlab.errors import BenchlabError, Exit
+from benchlab.cli import output
+from benchlab.cli.output import say_exit
+from benchlab.errors import BenchlabError, Exit, UsageError, most_severe
 
 _HELP = """Measure LLM inference endpoints so that the numbers can be believed.
 
@@ -49,15 +52,51 @@ def build() -> typer.Typer:
 
 def main(argv: list[str] | None = None) -> int:
     """Run a command line; returns the exit code (and exits with it when called as the console script)."""
-    code = int(_run(sys.argv[1:] if argv is None else argv))
-    if argv is None:
-        sys.stdout.flush()
+    own = argv is None
+    if own:
+        _prepare_streams()
+    code = _flushed(int(_run(sys.argv[1:] if argv is None else argv)))
+    if own:
         sys.exit(code)
     return code
 
 
+def _prepare_streams() -> None:
+    """A closed stream becomes one that leads nowhere; what a file or pipe gets is UTF-8 whatever the locale says."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
+        elif stream.isatty():
+            stream.reconfigure(errors="replace")
+        else:
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
+def _flushed(code: int) -> int:
+    """The same code once stdout has been written out; 1 when it could not be."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        output.drop_stdout()  # the reader of our output has gone: nothing more to say
+    except OSError as error:
+        output.drop_stdout()
+        return int(most_severe([Exit(code), Exit(_stdout_failed(error))]))
+    return code
+
+
+def _stdout_failed(error: OSError) -> int:
+    print(f"error: stdout: the result cannot be written: {error.strerror}", file=sys.stderr)
+    print("  try: free some space there; a run's own directory has it as summary.json too", file=sys.stderr)
+    return say_exit(Exit.INTERNAL, "stdout cannot be written")
+
+
 def _run(argv: list[str]) -> int:
     try:
+        for word in argv:
+            if any("\ud800" <= letter <= "\udfff" for letter in word):
+                shown = word.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+                raise UsageError(f"'{shown}' is not UTF-8", where="command line", hint="give names in UTF-8")
         result = typer.main.get_command(build()).main(args=argv, prog_name="benchlab", standalone_mode=False)
         return int(result) if isinstance(result, int) else 0
     except (typer.Abort, KeyboardInterrupt):
@@ -68,23 +107,26 @@ def _run(argv: list[str]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return say_exit(error.exit_code, error.what.splitlines()[0])
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the reader of our output has gone: nothing more to say
+        output.drop_stdout()  # the reader of our output has gone: nothing more to say
         return Exit.OK
     except _USAGE_FAULT as error:
         error.show()
-        return Exit.USAGE
+        return say_exit(Exit.USAGE, "usage")
+    except OSError as error:
+        if error.filename is None and error.errno == errno.ENOSPC:  # files are named, and met where they are written
+            output.drop_stdout()
+            return _stdout_failed(error)
+        return _internal(error)
     except Exception as error:
-        if os.environ.get("BENCHLAB_DEBUG"):
-            traceback.print_exc()
-        print(f"error: benchlab itself failed: {type(error).__name__}: {error}", file=sys.stderr)
-        print("  try: run it again with BENCHLAB_DEBUG=1 and report what it prints", file=sys.stderr)
-        return say_exit(Exit.INTERNAL, "internal error")
+        return _internal(error)
 
 
-def say_exit(code: Exit | int, why: str) -> int:
-    """The last line on stderr: the exit code and why."""
-    print(f"benchlab: exit {int(code)} ({why})", file=sys.stderr)
-    return int(code)
+def _internal(error: Exception) -> int:
+    if os.environ.get("BENCHLAB_DEBUG"):
+        traceback.print_exc()
+    print(f"error: benchlab itself failed: {type(error).__name__}: {error}", file=sys.stderr)
+    print("  try: run it again with BENCHLAB_DEBUG=1 and report what it prints", file=sys.stderr)
+    return say_exit(Exit.INTERNAL, "internal error")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import Any
 from benchlab.campaign.spec import EngineSpec, Load, RunSpec, parse_warmup
 from benchlab.clients.base import Timeouts
 from benchlab.clients.endpoint import parse_endpoint
-from benchlab.errors import UsageError
+from benchlab.errors import NotComparableError, UsageError
 from benchlab.launch.launch_file import load_launch_file
 from benchlab.loadgen.arrivals import Arrival, parse_arrival
 from benchlab.records.manifest import read_json
@@ -104,13 +104,33 @@ def judging_options(flags: Mapping[str, Any]) -> dict[str, Any]:
         "objectives": [parse_objective(text) for text in flags.get("objective") or []],
         "gates": [parse_assertion(text) for text in flags.get("assertion") or []],
         "max_regression": regressions,
-        "baseline": None if baseline is None else read_summary(Path(baseline)),
+        "baseline": None if baseline is None else _baseline(Path(baseline)),
     }
 
 
+def _baseline(path: Path) -> dict[str, Any]:
+    """The baseline's summary. Raises NotComparableError (exit 6) where there is none."""
+    try:
+        return read_summary(path)
+    except UsageError as error:
+        hint = "give the directory of a run that was measured to the end"
+        raise NotComparableError(f"there is no baseline: {error.what}", where=error.where, hint=hint) from error
+
+
 def read_summary(path: Path) -> dict[str, Any]:
-    """The summary of a run directory, or of a summary.json."""
-    return read_json(path / "summary.json" if path.is_dir() else path)
+    """The summary of a run directory, or of a summary.json. A run without one is judged as it was asked for then."""
+    file = path / "summary.json" if path.is_dir() else path
+    if path.is_dir() and not file.exists():
+        from benchlab.records.store import Run
+        from benchlab.selection.judge import judge
+
+        return judge(Run(path))
+    summary = read_json(file)
+    stages = summary.get("stages")
+    whole = isinstance(stages, list) and all(isinstance(stage, dict) for stage in stages)
+    if summary.get("schema") != 1 or not whole or not isinstance(summary.get("verdict"), dict):
+        raise UsageError("is no summary of a run", where=str(file), hint="give a run directory, or its summary.json")
+    return summary
 
 
 def one_of(value: str, names: Sequence[str], flag: str) -> str:

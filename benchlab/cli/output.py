@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchlab.cli.app import say_exit
 from benchlab.errors import Exit, UsageError
 
 FORMATS = ("table", "json", "md", "csv")
 
 
-def check_format(name: str) -> str:
+def check_format(name: str, known: Sequence[str] = FORMATS) -> str:
     """The format, or UsageError."""
-    if name not in FORMATS:
-        raise UsageError(f"'{name}' is no format", where="--format", hint=f"one of {', '.join(FORMATS)}")
+    if name not in known:
+        raise UsageError(f"'{name}' is no format here", where="--format", hint=f"one of {', '.join(known)}")
     return name
+
+
+@contextlib.contextmanager
+def reader_may_leave() -> Iterator[None]:
+    """What is printed inside may meet a reader that has gone (`| head`): the exit code is then still the run's."""
+    try:
+        yield
+    except BrokenPipeError:
+        drop_stdout()
+
+
+def drop_stdout() -> None:
+    """From now on what goes to stdout goes nowhere, what is still buffered too."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.close(nowhere)
 
 
 def width() -> int:
@@ -32,9 +48,13 @@ def print_summary(
     summary: Mapping[str, Any], form: str, *, run: Path | None = None, report: Path | None = None, detail: bool = False
 ) -> None:
     """The result on stdout, and nothing else there."""
+    with reader_may_leave():
+        _print_summary(dict(summary), form, run, report, detail)
+
+
+def _print_summary(whole: dict[str, Any], form: str, run: Path | None, report: Path | None, detail: bool) -> None:
     from benchlab.report import tables, text
 
-    whole = dict(summary)
     if form == "json":
         print(json.dumps(whole, indent=1, ensure_ascii=False, allow_nan=False))
     elif form == "md":
@@ -67,3 +87,9 @@ def finish(summary: Mapping[str, Any], *, extra: list[Exit] | None = None, why: 
     else:
         reason = why or code.name.lower()
     return say_exit(code, reason)
+
+
+def say_exit(code: Exit | int, why: str) -> int:
+    """The last line on stderr: the exit code and why."""
+    print(f"benchlab: exit {int(code)} ({why})", file=sys.stderr)
+    return int(code)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from benchlab.cli import output
-from benchlab.errors import Exit
+from benchlab.errors import Exit, UsageError
 
 RunPath = Annotated[Path, typer.Argument(help="A run directory.")]
 Format = Annotated[str, typer.Option("--format", help="table | json | md | csv")]
@@ -49,18 +49,20 @@ def validate(run: RunPath, form: Format = "table") -> int:
     from benchlab.records.store import Run
     from benchlab.selection.judge import judge
 
+    output.check_format(form, ("table", "json"))
     summary = judge(Run(run))
     verdict = summary["verdict"]
-    if output.check_format(form) == "json":
-        print(json.dumps(verdict, indent=1, ensure_ascii=False))
-    else:
-        print(f"{verdict['state']}  {summary['run_id']}")
-        for rule in verdict["rules"]:
-            value = "" if rule.get("value") is None else f"  {rule['value']}"
-            limit = "" if rule.get("limit") is None else f"  (limit {rule['limit']})"
-            print(f"  {rule['state']:<12} {rule['name']}{value}{limit}")
-            if rule.get("hint") and rule["state"] in ("fail", "warn", "not checked"):
-                print(f"               {rule['hint']}")
+    with output.reader_may_leave():
+        if form == "json":
+            print(json.dumps(verdict, indent=1, ensure_ascii=False, allow_nan=False))
+        else:
+            print(f"{verdict['state']}  {summary['run_id']}")
+            for rule in verdict["rules"]:
+                value = "" if rule.get("value") is None else f"  {rule['value']}"
+                limit = "" if rule.get("limit") is None else f"  (limit {rule['limit']})"
+                print(f"  {rule['state']:<12} {rule['name']}{value}{limit}")
+                if rule.get("hint") and rule["state"] in ("fail", "warn", "not checked"):
+                    print(f"               {rule['hint']}")
     return output.finish(summary)
 
 
@@ -73,22 +75,24 @@ def gate(
 ) -> int:
     """Apply assertions and regression limits to stored data; the exit code is the answer (99: breached)."""
     from benchlab.cli.options import judging_options
-    from benchlab.errors import UsageError
     from benchlab.records.store import Run
     from benchlab.selection.judge import judge
 
-    output.check_format(form)
+    output.check_format(form, ("table", "json"))
     options = judging_options({"assertion": assertion, "max_regression": max_regression, "baseline": baseline})
     if not options["gates"] and not options["max_regression"]:
         raise UsageError("no gate was given", where="benchlab gate", hint="write --assert 'tpot.p95<40ms'")
     options = {name: options[name] for name in ("gates", "max_regression", "baseline")}
     summary = judge(Run(run), **options)
-    if form == "json":
-        print(json.dumps({"verdict": summary["verdict"], "gates": summary["gates"]}, indent=1, ensure_ascii=False))
-    else:
-        print(f"{summary['verdict']['state']}  {summary['run_id']}")
-        for row in summary["gates"]:
-            print(f"  {'pass' if row['passed'] else 'FAIL'}  {row['name']}{'  ' + row['why'] if row['why'] else ''}")
+    with output.reader_may_leave():
+        if form == "json":
+            whole = {"verdict": summary["verdict"], "gates": summary["gates"]}
+            print(json.dumps(whole, indent=1, ensure_ascii=False, allow_nan=False))
+        else:
+            print(f"{summary['verdict']['state']}  {summary['run_id']}")
+            for row in summary["gates"]:
+                why = f"  {row['why']}" if row["why"] else ""
+                print(f"  {'pass' if row['passed'] else 'FAIL'}  {row['name']}{why}")
     return output.finish(summary)
 
 
@@ -101,17 +105,20 @@ def compare(
     from benchlab.selection.compare import compare as compare_summaries
 
     output.check_format(form)
+    if len(runs) < 2:
+        raise UsageError("one run alone has nothing beside it", where="benchlab compare", hint="give two runs or more")
     result = compare_summaries([read_summary(path) for path in runs])
-    if form == "json":
-        print(json.dumps(result.as_dict(), indent=1, ensure_ascii=False, allow_nan=False))
-    else:
-        from benchlab.report.comparison import comparison_text
+    with output.reader_may_leave():
+        if form == "json":
+            print(json.dumps(result.as_dict(), indent=1, ensure_ascii=False, allow_nan=False))
+        else:
+            from benchlab.report.comparison import comparison_text
 
-        print(comparison_text(result, form), end="")
+            print(comparison_text(result, form), end="")
     if not result.comparable:
-        from benchlab.cli.app import say_exit
-
-        return say_exit(Exit.NOT_COMPARABLE, "the runs did not do the same thing: " + ", ".join(result.differences))
+        return output.say_exit(
+            Exit.NOT_COMPARABLE, "the runs did not do the same thing: " + ", ".join(result.differences)
+        )
     return 0
 
 
@@ -128,7 +135,7 @@ def show(
     from benchlab.records.store import Run
     from benchlab.report.rows import request_rows, rows_text
 
-    output.check_format(form)
+    output.check_format(form, ("table", "json", "csv"))
     records = [record for record in records_from(Run(run).requests()) if stage in (None, record.stage)]
     rows = request_rows(records, metric=metric, outcome=outcome)[:top]
     if form == "json":

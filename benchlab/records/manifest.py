@@ -49,6 +49,9 @@ _BARE_USERINFO = re.compile(r"(?<![^\s=])[^\s/:@=]+:[^\s/]+@(?=[^\s/@])")
 """`user:password@host`, an URL whose scheme was left out."""
 
 
+_DAMAGED = "the file is damaged, or not benchlab's: take it from where the run was made"
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON object from a file of a run directory. Raises UsageError naming the file when it is none."""
     try:
@@ -57,11 +60,44 @@ def read_json(path: Path) -> dict[str, Any]:
         raise UsageError(
             "no such file", where=str(path), hint="give a run directory (`runs/...`), or `benchlab recover` it first"
         ) from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise UsageError(f"cannot be read as JSON: {error}", where=str(path)) from error
+    except (OSError, UnicodeDecodeError, RecursionError, json.JSONDecodeError) as error:
+        raise UsageError(f"cannot be read as JSON: {error}", where=str(path), hint=_DAMAGED) from error
     if not isinstance(value, dict):
-        raise UsageError("holds no JSON object", where=str(path))
+        raise UsageError("holds no JSON object", where=str(path), hint=_DAMAGED)
     return value
+
+
+_SHAPES: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("t0", "endpoint", "engine", "workload", "seeds", "sampling", "client", "slo"), dict),
+    **dict.fromkeys(("labels", "timeouts", "telemetry", "host", "git"), dict),
+    **dict.fromkeys(("stages", "objectives", "percentiles", "command"), list),
+    **dict.fromkeys(("run_id", "created", "benchlab", "state", "reason", "select"), str),
+}
+
+
+def read_manifest(path: Path) -> Manifest:
+    """`manifest.json` of a run, its outer shape checked. Raises UsageError naming the file and the key."""
+    manifest = read_json(path)
+    faults = [
+        f"'{key}' is no {'list' if kind is list else 'object' if kind is dict else 'text'}"
+        for key, kind in _SHAPES.items()
+        if manifest.get(key) is not None and not isinstance(manifest[key], kind)
+    ]
+    if manifest.get("schema") != 1:
+        faults.append(f"schema is {manifest.get('schema')!r}, this benchlab reads 1")
+    stages = manifest.get("stages")
+    if stages is None:
+        faults.append("'stages' is missing")
+    elif isinstance(stages, list):
+        for number, entry in enumerate(stages):
+            if not isinstance(entry, dict) or type(entry.get("stage")) is not int:
+                faults.append(f"stages[{number}] is no stage")
+            else:
+                wrong = [key for key, ns in entry.items() if key.endswith("_ns") and type(ns) not in (int, type(None))]
+                faults += [f"stages[{number}].{key} is no whole number" for key in wrong]
+    if faults:
+        raise UsageError("is no manifest of a run: " + "; ".join(faults[:3]), where=str(path), hint=_DAMAGED)
+    return manifest
 
 
 def finite(value: Any) -> Any:

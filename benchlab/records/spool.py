@@ -57,6 +57,7 @@ class Spool:
 
     def __init__(self, folder: Path, worker: int, *, keep_text: bool = False) -> None:
         folder.mkdir(parents=True, exist_ok=True)
+        pa.array([""])  # the first list makes pyarrow load pandas, half a second long: now, not while a stage runs
         self._requests = _Stream(folder / f"worker-{worker}.requests.arrow", REQUESTS)
         self._begun = _Stream(folder / f"worker-{worker}.begun.arrow", BEGUN)
         self._texts = _Stream(folder / f"worker-{worker}.texts.arrow", TEXTS) if keep_text else None

@@ -16,9 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchlab.errors import StorageError, UsageError
-from benchlab.records.manifest import Manifest, read_json, write_json
+from benchlab.records.manifest import Manifest, read_manifest, write_json
 from benchlab.records.schema import REQUESTS, SAMPLES
 
+_DAMAGED = "the file is damaged: take it from where the run was made"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -48,7 +49,7 @@ def new_run_directory(out: Path | None, *, name: str, wall_ns: int) -> tuple[Pat
         raise UsageError("another run has just taken it", where=str(path), hint="give another -o/--out") from error
     except OSError as error:
         raise StorageError(
-            f"cannot be made: {error.strerror or error}", where=str(path), hint="give -o/--out"
+            f"cannot be made: {error.strerror or error}", where=str(path), hint="give another -o/--out"
         ) from error
     return path, run_id
 
@@ -66,7 +67,7 @@ class Run:
                 where=str(self.path),
                 hint=f"benchlab recover {self.path}",
             )
-        self.manifest: Manifest = read_json(self.path / "manifest.json")
+        self.manifest: Manifest = read_manifest(self.path / "manifest.json")
 
     @property
     def run_id(self) -> str:
@@ -74,21 +75,25 @@ class Run:
 
     def requests(self) -> pa.Table:
         """`requests.parquet` with the columns of `REQUESTS`; what an older file lacks is null."""
-        return _conform(read_parquet(self.path / "requests.parquet"), REQUESTS)
+        path = self.path / "requests.parquet"
+        return _conform(read_parquet(path), REQUESTS, path)
 
     def telemetry(self) -> pa.Table:
         """`telemetry.parquet`, or an empty table where there is none."""
         path = self.path / "telemetry.parquet"
-        return _conform(read_parquet(path), SAMPLES) if path.exists() else SAMPLES.empty_table()
+        return _conform(read_parquet(path), SAMPLES, path) if path.exists() else SAMPLES.empty_table()
 
 
-def _conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    columns = [
-        table.column(column.name).cast(column.type)
-        if column.name in table.column_names
-        else pa.nulls(table.num_rows, column.type)
-        for column in schema
-    ]
+def _conform(table: pa.Table, schema: pa.Schema, path: Path) -> pa.Table:
+    columns = []
+    for column in schema:
+        if column.name not in table.column_names:
+            columns.append(pa.nulls(table.num_rows, column.type))
+            continue
+        try:
+            columns.append(table.column(column.name).cast(column.type))
+        except pa.ArrowException as error:
+            raise UsageError(f"column '{column.name}' is no {column.type}", where=str(path), hint=_DAMAGED) from error
     return pa.Table.from_arrays(columns, schema=schema)
 
 
@@ -97,9 +102,9 @@ def read_parquet(path: Path) -> pa.Table:
     try:
         return pq.read_table(path)
     except FileNotFoundError:
-        raise UsageError("no such file", where=str(path)) from None
+        raise UsageError("no such file", where=str(path), hint="`ls` the run directory: is it a whole one?") from None
     except (OSError, pa.ArrowException) as error:
-        raise UsageError(f"cannot be read as Parquet: {error}", where=str(path)) from error
+        raise UsageError(f"cannot be read as Parquet: {error}", where=str(path), hint=_DAMAGED) from error
 
 
 def write_parquet(path: Path, table: pa.Table) -> None:

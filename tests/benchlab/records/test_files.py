@@ -239,7 +239,7 @@ def test_run_is_read_back(tmp_path: Path) -> None:
     path, run_id = new_run_directory(tmp_path / "r", name="m", wall_ns=10**18)
     with pytest.raises(UsageError, match="did not finish"):
         Run(path)
-    write_manifest(path, {"run_id": run_id, "rate": float("inf")})
+    write_manifest(path, {"schema": 1, "run_id": run_id, "stages": [], "rate": float("inf")})
     write_parquet(path / "requests.parquet", pa.Table.from_batches([requests_batch([finished(1)])], schema=REQUESTS))
     run = Run(path / "manifest.json")
     assert (run.run_id, run.manifest["rate"]) == (run_id, None)
