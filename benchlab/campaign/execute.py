@@ -163,7 +163,7 @@ class _Execution:
         self.sources = find_sources(spec, endpoint, engine)
         self.judging: dict[str, Any] = {}
         self._engine_checked = 0.0
-        self.manifest: Manifest = self._manifest(run_id, wall_ns, made.note())
+        self.manifest: Manifest = self._manifest(run_id, wall_ns, made.note() if made.asked else "")
 
     def _manifest(self, run_id: str, wall_ns: int, made_note: str) -> Manifest:
         spec, workload = self.spec, self.workload
@@ -195,7 +195,7 @@ class _Execution:
                 "read": workload.read,
                 "dropped": workload.dropped,
                 "complaints": list(workload.complaints[:20]),
-                "notes": [*workload.notes, made_note],
+                "notes": [*workload.notes, *([made_note] if made_note else [])],
                 "cache": spec.cache,
                 "tokenizer": None,
             },
