@@ -14,6 +14,7 @@ from benchlab.errors import Exit, UsageError
 
 RunPath = Annotated[Path, typer.Argument(help="A run directory.")]
 Format = Annotated[str, typer.Option("--format", help="table | json | md | csv")]
+Short = Annotated[str, typer.Option("--format", help="table | json")]
 
 
 def report(
@@ -44,7 +45,7 @@ def report(
     return output.finish(summary)
 
 
-def validate(run: RunPath, form: Format = "table") -> int:
+def validate(run: RunPath, form: Short = "table") -> int:
     """Every rule of the measurement's verdict, with its value, its limit and what would help."""
     from benchlab.records.store import Run
     from benchlab.selection.judge import judge
@@ -71,7 +72,7 @@ def gate(
     assertion: Annotated[list[str] | None, typer.Option("--assert", "--threshold", help="'tpot.p95<40ms'.")] = None,
     max_regression: Annotated[list[str] | None, typer.Option("--max-regression", help="tpot.p95=5%; repeat.")] = None,
     baseline: Annotated[Path | None, typer.Option("--baseline", help="Run directory or summary.json.")] = None,
-    form: Format = "table",
+    form: Short = "table",
 ) -> int:
     """Apply assertions and regression limits to stored data; the exit code is the answer (99: breached)."""
     from benchlab.cli.options import judging_options
@@ -128,7 +129,7 @@ def show(
     metric: Annotated[str, typer.Option("--metric", help="Order by this time, slowest first.")] = "ttft",
     top: Annotated[int, typer.Option("-n", "--top", min=1, max=10000, help="So many requests.")] = 20,
     outcome: Annotated[str | None, typer.Option("--outcome", help="Only requests that ended so.")] = None,
-    form: Format = "table",
+    form: Annotated[str, typer.Option("--format", help="table | json | csv")] = "table",
 ) -> int:
     """The requests behind a number: the slowest, or those of one outcome."""
     from benchlab.records.schema import records_from
