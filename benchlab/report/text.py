@@ -211,7 +211,7 @@ def _paths(summary: Summary, run_path: Path | None, report_path: Path | None) ->
     out: list[RenderableType] = [_line("")]
     out += [_line(f"run        {run_path}")] if run_path is not None else []
     out += [_line(f"report     {report_path}")] if report_path is not None else []
-    return [*out, _line(f"next       {following}   ({why})")]
+    return [*out, _line(f"next       {following}"), _line(f"           {why}", "dim")]
 
 
 def print_result(

@@ -150,8 +150,10 @@ class Stage:
 
 
 def tidy(value: float | None) -> str:
-    """A load or count without needless zeros: 4, 0.5, 12.5."""
-    return "—" if value is None else f"{value:,.6g}" if abs(value) < 1e6 else format_number(value)
+    """A load or count without needless zeros: 4, 0.5, 12.5, 0.958; a whole number is never cut short."""
+    if value is None:
+        return "—"
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:.3g}" if abs(value) < 100 else format_number(value)
 
 
 def rule_word(name: str) -> str:

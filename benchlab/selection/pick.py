@@ -88,7 +88,8 @@ def _decide(stage: Mapping[str, Any], objectives: Sequence[Clause], mode: Mode, 
     load = stage.get("load") or {}
     size = number(load.get("offered_rps" if kind == "open" else "concurrency"))
     number_of = stage.get("stage")
-    name, completed = str(stage.get("id", number_of)), number(stage.get("completed_rps"))
+    name = str(stage.get("id") or stage.get("name") or number_of)
+    completed = number(stage.get("completed_rps"))
     condition = stage.get("condition")
     if condition != "stable":
         evidence = condition in ("overloaded", "errored")
@@ -150,10 +151,10 @@ def _reason(
         text += f"; {', '.join(best.marks)} indicative: too few samples to prove"
     if failed is not None:
         miss = next(d for d in decisions if d.load == failed and not d.qualifies)
-        text += f"; at {failed:g}{unit} it did not ({miss.why})"
+        text += f"; at {failed:.3g}{unit} it did not ({miss.why})"
     else:
         text += "; no higher load was seen to fail"
     below = [d for d in decisions if not d.qualifies and d.evidence and d.load is not None and d.load < (held or 0)]
     if below:
-        text += f"; a lower load ({below[0].load:g}{unit}) failed too, so the limit is not a clean one"
+        text += f"; a lower load ({below[0].load:.3g}{unit}) failed too, so the limit is not a clean one"
     return text + "." + aside
