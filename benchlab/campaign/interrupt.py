@@ -10,10 +10,12 @@ from typing import Any
 from benchlab.errors import BenchlabError, Exit
 
 
-class TerminatedError(BenchlabError):
-    """SIGTERM came before there was anything to keep."""
+class NothingMeasuredError(BenchlabError):
+    """A signal came before there was anything to keep."""
 
-    exit_code = Exit.TERMINATED
+    def __init__(self, code: Exit) -> None:
+        super().__init__("interrupted before anything was measured")
+        self.exit_code = code
 
 
 class Interrupt:
@@ -46,5 +48,5 @@ class Interrupt:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
-        if kind is KeyboardInterrupt and self.code is Exit.TERMINATED:
-            raise TerminatedError("terminated before anything was measured") from None
+        if kind is KeyboardInterrupt and self.code is not None:
+            raise NothingMeasuredError(self.code) from None

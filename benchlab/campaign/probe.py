@@ -51,6 +51,9 @@ def ask_models(endpoint: Endpoint, headers: Mapping[str, str]) -> Served:
         # the environment's proxies are left out here as they are for the load
         with httpx.Client(trust_env=False, timeout=_CONTROL_S) as client:
             answer = client.get(url, headers={**headers, "accept": "application/json"})
+    except (httpx.LocalProtocolError, UnicodeEncodeError):
+        # their words hold the header's value, which may be a secret
+        raise UsageError("a header cannot be sent", where="-H", hint="write -H 'Name: value', in ASCII") from None
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
         raise TargetError(
             f"cannot be reached: {error or type(error).__name__}",

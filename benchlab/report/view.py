@@ -153,7 +153,9 @@ def tidy(value: float | None) -> str:
     """A load or count without needless zeros: 4, 0.5, 12.5, 0.958; a whole number is never cut short."""
     if value is None:
         return "—"
-    return f"{value:,.0f}" if float(value).is_integer() else f"{value:.3g}" if abs(value) < 100 else format_number(value)
+    return (
+        f"{value:,.0f}" if float(value).is_integer() else f"{value:.3g}" if abs(value) < 100 else format_number(value)
+    )
 
 
 def rule_word(name: str) -> str:
