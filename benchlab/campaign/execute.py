@@ -12,14 +12,10 @@ import os
 import secrets
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
-import benchlab
-from benchlab.campaign.facts import client_facts, git_facts, host_facts
+from benchlab.campaign.describe import first_manifest, item_row, worker_entry
 from benchlab.campaign.finish import judge_and_report, stage_times, store_records, write_items
 from benchlab.campaign.interrupt import Interrupt
 from benchlab.campaign.load_workload import load_workload
@@ -30,14 +26,13 @@ from benchlab.campaign.stages import (
     Stage,
     find_window,
     first_item,
-    manifest_entry,
     num_used,
     offered_rps,
     plan_stages,
     slices,
 )
 from benchlab.campaign.watch import find_sources, start_sampler, telemetry_facts
-from benchlab.clients.endpoint import Endpoint, ignored_proxies, parse_endpoint
+from benchlab.clients.endpoint import Endpoint, parse_endpoint
 from benchlab.clients.openai import OpenAI
 from benchlab.clock import SystemClock
 from benchlab.errors import BenchlabError, Exit, StorageError, TargetError
@@ -45,7 +40,7 @@ from benchlab.launch.base import Engine, load_launch_file
 from benchlab.loadgen.job import WorkerJob
 from benchlab.loadgen.limits import raise_descriptor_limit
 from benchlab.loadgen.pool import WorkerPool
-from benchlab.records.manifest import Manifest, redact_argv
+from benchlab.records.manifest import Manifest
 from benchlab.records.schema import SAMPLES, samples_batch
 from benchlab.records.store import drop_spool, new_run_directory, slug, write_manifest, write_parquet
 from benchlab.telemetry.sampler import Sampler
@@ -163,61 +158,19 @@ class _Execution:
         self.sources = find_sources(spec, endpoint, engine)
         self.judging: dict[str, Any] = {}
         self._engine_checked = 0.0
-        self.manifest: Manifest = self._manifest(run_id, wall_ns, made.note() if made.asked else "")
-
-    def _manifest(self, run_id: str, wall_ns: int, made_note: str) -> Manifest:
-        spec, workload = self.spec, self.workload
-        return {
-            "schema": 1,
-            "run_id": run_id,
-            "created": datetime.fromtimestamp(wall_ns / 1e9, tz=UTC).isoformat(timespec="seconds"),
-            "benchlab": benchlab.__version__,
-            "command": redact_argv(list(spec.command)),
-            "labels": spec.labels,
-            "t0": {"monotonic_ns": self.t0_ns, "wall_ns": wall_ns},
-            "state": "running",
-            "reason": None,
-            "endpoint": {
-                "url": self.endpoint.base,
-                "api": spec.api,
-                "model": self.model,
-                "models_at_start": self.served.models,
-                "models_at_end": None,
-                "server": self.served.server,
-                "headers": dict.fromkeys(spec.headers, "***"),  # any of them may be a secret, whatever its name
-            },
-            "engine": self.engine.facts() if self.engine else None,
-            "workload": {
-                "path": workload.path,
-                "sha256": workload.sha256,
-                "format": workload.format,
-                "items": len(workload.items),
-                "read": workload.read,
-                "dropped": workload.dropped,
-                "complaints": list(workload.complaints[:20]),
-                "notes": [*workload.notes, *([made_note] if made_note else [])],
-                "cache": spec.cache,
-                "tokenizer": None,
-            },
-            "seeds": {"arrival": spec.arrival_seed, "content": spec.seed},
-            "sampling": spec.extra,
-            "timeouts": msgspec.to_builtins(spec.timeouts),
-            "client": {
-                **client_facts(),
-                "transport": "native",
-                "workers": spec.workers,
-                "proxies_ignored": ignored_proxies(),
-                "max_inflight": spec.max_inflight,
-            },
-            "stages": [manifest_entry(stage, spec) for stage in self.stages],
-            "slo": {"clauses": list(spec.slo), "target": spec.slo_target},
-            "objectives": list(spec.objectives),
-            "select": spec.select,
-            "percentiles": list(spec.percentiles),
-            "telemetry": {"sources": [], "notes": [], "gaps": []},
-            "host": host_facts(),
-            "git": git_facts(Path(benchlab.__file__).parent),
-        }
+        self.manifest: Manifest = first_manifest(
+            spec,
+            run_id=run_id,
+            t0_ns=self.t0_ns,
+            wall_ns=wall_ns,
+            workload=workload,
+            made_note=made.note() if made.asked else "",
+            stages=stages,
+            endpoint=endpoint,
+            model=model,
+            served=served,
+            engine=engine,
+        )
 
     def go(self) -> Outcome:
         """Load, then the end: the same end whether the load ran through or not."""
@@ -232,7 +185,7 @@ class _Execution:
                 self.manifest["client"] |= {"loop": pool.loop, "stamp_source": pool.stamp_source}
                 sampler = start_sampler(self.sources, pool.pids, self.t0_ns)
                 try:
-                    write_items(self.path, [_item_row(item) for item in self.workload.items])
+                    write_items(self.path, [item_row(item) for item in self.workload.items])
                     self._run_stages(pool)
                 finally:
                     self.interrupt.ending = True
@@ -319,7 +272,7 @@ class _Execution:
             raise
         early = next((report.stopped for report in reports if report.stopped), None)
         requests = sum(report.requests for report in reports)
-        entry["workers"] = [_worker_entry(report) for report in reports]
+        entry["workers"] = [worker_entry(report) for report in reports]
         entry["drain_end_ns"] = self.clock.monotonic_ns() - self.t0_ns
         entry["complete"] = early is None
         entry["why"] = early
@@ -384,25 +337,6 @@ class _Execution:
         _keep_logs(path)
         drop_spool(path)
         return Outcome(path, summary, self.interrupt.code, self.error)
-
-
-def _worker_entry(report: Any) -> dict[str, Any]:
-    entry: dict[str, Any] = msgspec.to_builtins(report)
-    entry.pop("stage")
-    entry.pop("type", None)
-    entry["cap"] = {"max_inflight": entry.pop("max_inflight"), "held": entry.pop("held")}
-    return entry
-
-
-def _item_row(item: WorkloadItem) -> dict[str, Any]:
-    expect = None if item.expect is None else msgspec.json.encode(item.expect).decode()
-    return {
-        "item_id": item.id,
-        "expect": expect,
-        "tags": list(item.tags),
-        "tenant": item.tenant,
-        "requested_tokens": item.output_tokens,
-    }
 
 
 def _keep_logs(path: Path) -> None:
