@@ -21,7 +21,13 @@ def load_workload(spec: RunSpec) -> Workload:
         digest = hashlib.sha256(to_bytes(items)).hexdigest()
         name = f"fixed:{spec.isl}:{spec.osl}"
         return Workload(items, name, digest, len(items), len(items), format="made")
-    workload = read_items(spec.data, lenient=spec.lenient, time_unit=spec.time_unit)
+    workload = read_items(
+        spec.data,
+        lenient=spec.lenient,
+        allow_unknown=spec.allow_unknown,
+        time_unit=spec.time_unit,
+        block_tokens=spec.block_tokens,
+    )
     if not workload.items:
         raise UsageError("the workload holds no request", where=str(spec.data))
     return workload

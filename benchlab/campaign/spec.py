@@ -104,6 +104,8 @@ class RunSpec:
     keep_text: bool = False
     kernel_stamps: bool = True
     lenient: bool = False
+    allow_unknown: bool = False
+    block_tokens: int | None = None
     time_unit: str | None = None
     out: Path | None = None
     labels: dict[str, str] = field(default_factory=dict)

@@ -41,6 +41,8 @@ def measure(
     isl: Annotated[int | None, typer.Option("--isl", "--input-len", min=1, help="Made prompts of so many tokens (with --osl), instead of --data.", rich_help_panel=_LOAD)] = None,
     osl: Annotated[int | None, typer.Option("--osl", "--output-len", min=1, help="Output tokens asked of each made prompt.", rich_help_panel=_LOAD)] = None,
     lenient: Annotated[bool, typer.Option("--lenient", help="Leave broken workload lines out, counted.", rich_help_panel=_LOAD)] = False,
+    allow_unknown: Annotated[bool, typer.Option("--allow-unknown", help="Accept unknown fields in workload lines.", rich_help_panel=_LOAD)] = False,
+    block_tokens: Annotated[int | None, typer.Option("--block-tokens", min=1, help="Tokens of a prefix block, for traces that do not say.", rich_help_panel=_LOAD)] = None,
     time_unit: Annotated[Text, typer.Option("--time-unit", help="s | ms | us | ns, for traces that do not say.", rich_help_panel=_LOAD)] = None,
     rate: Annotated[Text, typer.Option("-r", "--rate", "--request-rate", help="Open loop: requests per second, e.g. 2,4,8.", rich_help_panel=_LOAD)] = None,
     concurrency: Annotated[Text, typer.Option("-c", "--concurrency", "--max-concurrency", help="Closed loop: users, e.g. 1,4,16.", rich_help_panel=_LOAD)] = None,

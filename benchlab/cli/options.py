@@ -74,6 +74,8 @@ def build(flags: Mapping[str, Any], *, sweep: bool, argv: Sequence[str]) -> tupl
         workers=flags["workers"],
         keep_text=flags["keep_text"],
         lenient=flags["lenient"],
+        allow_unknown=flags["allow_unknown"],
+        block_tokens=flags["block_tokens"],
         time_unit=flags["time_unit"],
         out=flags["out"],
         labels=_labels(flags["label"] or []),

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from benchlab.workload.read import Workload
 
 workloads = typer.Typer(help="Workload files: make, inspect, check.", no_args_is_help=True)
 
@@ -19,14 +22,20 @@ def make(
     recipe: Annotated[str, typer.Argument(help="Recipe name; a wrong one lists them.")],
     seed: Annotated[int, typer.Option("--seed", help="The same recipe and seed give the same bytes.")] = 0,
     number: Annotated[int | None, typer.Option("-n", min=1, max=5_000_000, help="So many items.")] = None,
+    isl: Annotated[int | None, typer.Option("--isl", min=1, help="Input tokens, for the recipe fixed.")] = None,
+    osl: Annotated[int | None, typer.Option("--osl", min=1, help="Output tokens, for the recipe fixed.")] = None,
     out: Annotated[Path | None, typer.Option("-o", "--out", help="File to write (default: stdout).")] = None,
 ) -> int:
     """Write a synthetic workload: a recipe and a seed."""
     from benchlab.errors import StorageError, UsageError
     from benchlab.workload.make import make as make_items
     from benchlab.workload.make import to_bytes
+    from benchlab.workload.recipes import fixed
 
-    data = to_bytes(make_items(recipe, seed, number))
+    if recipe == "fixed" and (isl is None or osl is None):
+        raise UsageError("the recipe fixed needs two lengths", where="--isl, --osl", hint="write --isl 512 --osl 128")
+    chosen = fixed(isl, osl) if recipe == "fixed" and isl is not None and osl is not None else recipe
+    data = to_bytes(make_items(chosen, seed, number))
     if out is None:
         sys.stdout.buffer.write(data)
         return 0
@@ -40,19 +49,26 @@ def make(
     return 0
 
 
+Lenient = Annotated[bool, typer.Option("--lenient", help="Leave broken lines out, counted.")]
+AllowUnknown = Annotated[bool, typer.Option("--allow-unknown", help="Accept unknown fields.")]
+TimeUnit = Annotated[str | None, typer.Option("--time-unit", help="s | ms | us | ns, for traces that do not say.")]
+BlockTokens = Annotated[int | None, typer.Option("--block-tokens", min=1, help="Tokens of a prefix block, likewise.")]
+
+
 @workloads.command("inspect")
 def inspect(
     source: Source,
     form: Annotated[str, typer.Option("--format", help="table | json")] = "table",
-    lenient: Annotated[bool, typer.Option("--lenient", help="Leave broken lines out, counted.")] = False,
-    time_unit: Annotated[str | None, typer.Option("--time-unit", help="s | ms | us | ns")] = None,
+    lenient: Lenient = False,
+    allow_unknown: AllowUnknown = False,
+    time_unit: TimeUnit = None,
+    block_tokens: BlockTokens = None,
 ) -> int:
     """Rows, span, rate, burstiness, lengths, shared prefixes, sessions."""
     from benchlab.workload import inspect as facts
-    from benchlab.workload.find import resolve
-    from benchlab.workload.read import read_items
 
-    found = facts.inspect(read_items(resolve(source), lenient=lenient, time_unit=time_unit))
+    workload = _read(source, lenient, allow_unknown, time_unit, block_tokens)
+    found = facts.inspect(workload)
     print(json.dumps(found, indent=1, ensure_ascii=False) if form == "json" else facts.as_text(found))
     return 0
 
@@ -60,20 +76,34 @@ def inspect(
 @workloads.command("check")
 def check(
     source: Source,
-    time_unit: Annotated[str | None, typer.Option("--time-unit", help="s | ms | us | ns")] = None,
+    lenient: Lenient = False,
+    allow_unknown: AllowUnknown = False,
+    time_unit: TimeUnit = None,
+    block_tokens: BlockTokens = None,
 ) -> int:
     """Read a workload; exit 2 with file, line and field of each fault."""
+    workload = _read(source, lenient, allow_unknown, time_unit, block_tokens)
+    dropped = sum(workload.dropped.values())
+    faults = "no faults" if not workload.complaints else f"{len(workload.complaints)} lines left out"
+    print(f"{workload.path}: {workload.kept} rows kept, {dropped} dropped, {len(workload.items)} items, {faults}")
+    for reason, number in workload.dropped.items():
+        print(f"  dropped {number}: {reason}")
+    for note in (*workload.notes, *workload.complaints):
+        print(f"  {note}")
+    return 0
+
+
+def _read(source: str, lenient: bool, allow_unknown: bool, time_unit: str | None, block_tokens: int | None) -> Workload:
     from benchlab.workload.find import resolve
     from benchlab.workload.read import read_items
 
-    workload = read_items(resolve(source), time_unit=time_unit)
-    dropped = sum(workload.dropped.values())
-    print(f"{workload.path}: {workload.kept} rows kept, {dropped} dropped, {len(workload.items)} items, no faults")
-    for reason, number in workload.dropped.items():
-        print(f"  dropped {number}: {reason}")
-    for note in workload.notes:
-        print(f"  {note}")
-    return 0
+    return read_items(
+        resolve(source),
+        lenient=lenient,
+        allow_unknown=allow_unknown,
+        time_unit=time_unit,
+        block_tokens=block_tokens,
+    )
 
 
 def add(app: typer.Typer) -> None:
