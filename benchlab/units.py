@@ -33,7 +33,8 @@ _COMPOUND = re.compile(r"^\s*(?:(\d+)h)?\s*(?:(\d+)m)?\s*(?:(\d+(?:\.\d+)?)s)?\s
 def _split(text: str, flag: str, wanted: str) -> tuple[float, str]:
     found = _QUANTITY.match(text)
     if found is None:
-        raise UsageError(f"'{text}' is not {wanted}", where=flag)
+        what, _, hint = wanted.partition("; ")
+        raise UsageError(f"'{text}' is not {what}", where=flag, hint=hint)
     return float(found.group(1)), found.group(2)
 
 
@@ -51,7 +52,7 @@ def parse_duration_ns(text: str, *, flag: str = "", allow_zero: bool = False) ->
             raise UsageError(f"'{unit}' is not a unit of time", where=flag, hint="use us, ms, s, m or h")
         ns = round(value * _TIME_NS[unit])
     if ns < 0 or (ns == 0 and not allow_zero):
-        raise UsageError(f"'{text}' is not above zero", where=flag)
+        raise UsageError(f"'{text}' is not above zero", where=flag, hint="give a time above 0, such as 30s")
     return ns
 
 

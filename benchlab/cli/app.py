@@ -106,7 +106,7 @@ def _run(argv: list[str]) -> int:
     except BenchlabError as error:
         print(f"error: {error}", file=sys.stderr)
         return say_exit(error.exit_code, error.what.splitlines()[0])
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit):  # the latter is what typer makes of the former
         output.drop_stdout()  # the reader of our output has gone: nothing more to say
         return Exit.OK
     except _USAGE_FAULT as error:
