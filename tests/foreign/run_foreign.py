@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import os
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from benchlab.errors import BenchlabError
 from benchlab.launch.base import Engine, load_launch_file
@@ -23,10 +23,9 @@ from tests.foreign.foreign_checks import check_all
 
 
 @contextlib.contextmanager
-def started(name: str, model: str, executable: Path, args: list[str], folder: Path) -> Iterator[str]:
-    """An engine from its launch file; `executable`'s directory goes first in PATH."""
-    os.environ["PATH"] = f"{executable.resolve().parent}{os.pathsep}{os.environ['PATH']}"
-    with Engine.start(load_launch_file(name), log=folder / "engine.log", model=model, args=args) as engine:
+def started(name: str, model: str, folder: Path, args: list[str], **more: Any) -> Iterator[str]:
+    """An engine from its launch file; `more`: options of `Engine.start`."""
+    with Engine.start(load_launch_file(name), log=folder / "engine.log", model=model, args=args, **more) as engine:
         print(f"{name} ready at {engine.url} after {engine.ready_s or 0:.1f} s")
         yield engine.url
 
@@ -47,13 +46,14 @@ def main() -> int:
         if given.url:
             check_all(given.url, folder, *more)
         elif given.llama_server and given.gguf:
-            args = ["-t", "1", "--no-cache-prompt"]
-            with started("llamacpp", str(given.gguf), given.llama_server, args, folder) as url:
+            values = {"program": str(given.llama_server)}
+            with started("llamacpp", str(given.gguf), folder, [], threads=1, values=values) as url:
                 check_all(url, folder, *more)
         elif given.vllm_python and given.hf:
-            os.environ |= {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1"}
             args = ["--dtype", "float32", "--max-model-len", "2048", "--enforce-eager"]
-            with started("vllm", str(given.hf), given.vllm_python, args, folder) as url:
+            more_env = {"HF_HUB_OFFLINE": "1"}
+            python = str(given.vllm_python)
+            with started("vllm", str(given.hf), folder, args, python=python, env=more_env) as url:
                 check_all(url, folder, *more)
         else:
             parser.error("give --url, --llama-server with --gguf, or --vllm-python with --hf")

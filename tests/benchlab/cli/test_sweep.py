@@ -69,10 +69,10 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Done, dict
     A measurement that a busy machine made INVALID is taken once more; then conditions and selection alone are judged.
     """
     folder = tmp_path_factory.mktemp("sweep")
-    with paced_engine("ttft=20ms,itl=10ms", "--max-seqs", "4") as url:
+    with paced_engine("ttft=20ms,itl=10ms", "--max-seqs", "4", "--queue-limit", "100000") as url:
         for attempt in range(2):
             path = folder / str(attempt)
-            argv = ["sweep", "-u", url, "-r", "4,8,200", "--duration", "3s", "--warmup", "500ms", "--drain", "3s"]
+            argv = ["sweep", "-u", url, "-r", "6,10,200", "--duration", "4s", "--warmup", "500ms", "--drain", "2s"]
             argv += ["--isl", "32", "--osl", "16", "--objective", "ttft.p90<=1s", "--slo", "ttft=500ms"]
             argv += ["--assert", "failed_share<=100%", "--format", "json", "-o", str(path)]
             done = benchlab(*argv, timeout=120)
@@ -106,7 +106,7 @@ def test_last_stage_is_overloaded_and_a_stable_one_selected(swept) -> None:
     conditions = [stage["condition"] for stage in summary["stages"]]
     assert conditions[-1] == "overloaded"
     if done.code == 0:
-        assert conditions[:2] == ["stable", "stable"]
+        assert conditions[1] == "stable"
         assert summary["selection"]["selected_stage"] == 1
         low, high = summary["selection"]["bracket_rps"]
         assert low < 20 < high
@@ -114,7 +114,7 @@ def test_last_stage_is_overloaded_and_a_stable_one_selected(swept) -> None:
 
 
 def test_every_request_has_one_row(swept) -> None:
-    _, summary, path = swept
+    _, _, path = swept
     table = pq.read_table(path / "requests.parquet")
     planned = sum(stage["planned"] for stage in json.loads((path / "manifest.json").read_text())["stages"])
     assert table.num_rows == planned == len(set(table.column("request_id").to_pylist()))
