@@ -1,7 +1,7 @@
 """Every command of the README's `sh` blocks is run, in order, in one empty directory, against a paced engine.
 
-Only the URL and the length of the stages are changed. A line ends with 0, or with what its comment says (`# exit 99`). Figures are not judged: on a busy machine a
-measurement may be INVALID (exit 4), which is the command doing its work.
+Only the URL and the length of the stages are changed. A line ends with 0, or with what its comment says (`# exit 99`).
+Figures are not judged: on a busy machine a measurement may be INVALID (exit 4), which is the command doing its work.
 """
 
 from __future__ import annotations
