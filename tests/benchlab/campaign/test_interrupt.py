@@ -67,20 +67,19 @@ def test_the_first_signal_drains_and_writes_what_was_measured(
 
 def test_the_second_signal_skips_the_drain(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    with LoggingServer(gap_s=5.0) as server:
-        with Command("run", "-u", server.url, *LOAD, "--drain", "120s", "-o", run, cwd=tmp_path) as command:
-            server.gap_s = 0.01  # the preflight
-            command.until("stage 1/2")
-            server.gap_s = 5.0
-            wait_for(server, 20)
-            command.signal(INT)
-            command.until("interrupted: draining")
-            time.sleep(0.3)
-            command.signal(INT)
-            began = time.monotonic()
-            assert command.end() == 130, command.err
-            assert time.monotonic() - began < 30  # no drain, and no answer before 40 s
-            assert command.left == []
+    words = (*LOAD, "--drain", "120s", "-o", run)
+    with LoggingServer(gap_s=0.01) as server, Command("run", "-u", server.url, *words, cwd=tmp_path) as command:
+        command.until("stage 1/2")  # the preflight has had its answer
+        server.gap_s = 5.0
+        wait_for(server, 20)
+        command.signal(INT)
+        command.until("interrupted: draining")
+        time.sleep(0.3)
+        command.signal(INT)
+        began = time.monotonic()
+        assert command.end() == 130, command.err
+        assert time.monotonic() - began < 30  # no drain, and no answer before 40 s
+        assert command.left == []
 
     records = records_of(run)
     assert {"unfinished"} == {r.outcome.value for r in records} and len(records) == len(server.begun)
