@@ -98,7 +98,7 @@ def _read(source: str, lenient: bool, allow_unknown: bool, time_unit: str | None
     from benchlab.workload.read import read_items
 
     return read_items(
-        resolve(source),
+        resolve(source, flag="benchlab workload"),
         lenient=lenient,
         allow_unknown=allow_unknown,
         time_unit=time_unit,

@@ -48,10 +48,11 @@ class SseParser:
                 read = read[1:]
         if not read:
             return []
-        if not (self._partial or self._data or self._name) and read.endswith(b"\n\n") and b"\r" not in read:
-            quick = self._whole_events(read)
-            if quick is not None:
-                return quick
+        quick = None if self._partial or self._data or self._name else self._whole_events(read)
+        return quick if quick is not None else self._by_line(read)
+
+    def _by_line(self, read: bytes) -> list[Event]:
+        """Any read at all, line by line."""
         if b"\r" in read:
             self._after_cr = read[-1] == 0x0D
             lines = _LINE_END.split(read)
@@ -82,6 +83,8 @@ class SseParser:
 
     def _whole_events(self, read: bytes) -> list[Event] | None:
         """The usual read: whole events of one data line each. None where it is anything else."""
+        if not read.endswith(b"\n\n") or b"\r" in read:
+            return None
         events: list[Event] = []
         for piece in read[:-2].split(b"\n\n"):
             if not piece.startswith(b"data: ") or b"\n" in piece or len(piece) > self._max:

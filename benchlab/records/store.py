@@ -31,7 +31,7 @@ def slug(name: str, limit: int = 40) -> str:
 def new_run_directory(out: Path | None, *, name: str, wall_ns: int) -> tuple[Path, str]:
     """Make a new run directory; returns it with its run id. `out` is used as given, else `runs/<time>-<slug>-<id>`.
 
-    Raises StorageError when it cannot be made, UsageError when `out` already holds something.
+    Raises UsageError when it cannot be made or already holds something: known before any load, and another one helps.
     """
     stamp = datetime.fromtimestamp(wall_ns / 1e9, tz=UTC).strftime("%Y%m%d-%H%M%S")
     run_id = f"{stamp}-{slug(name)}-{secrets.token_hex(3)}"
@@ -48,7 +48,7 @@ def new_run_directory(out: Path | None, *, name: str, wall_ns: int) -> tuple[Pat
     except FileExistsError as error:
         raise UsageError("another run has just taken it", where=str(path), hint="give another -o/--out") from error
     except OSError as error:
-        raise StorageError(
+        raise UsageError(
             f"cannot be made: {error.strerror or error}", where=str(path), hint="give another -o/--out"
         ) from error
     return path, run_id

@@ -14,7 +14,7 @@ def shipped_names() -> list[str]:
     return sorted(path.name.removesuffix(".jsonl") for path in shipped_workloads().glob("*.jsonl"))
 
 
-def resolve(name_or_path: str | Path) -> Path:
+def resolve(name_or_path: str | Path, *, flag: str = "-d/--data") -> Path:
     """An existing path as it is, else the shipped workload of that name, with or without `workloads/` and `.jsonl`.
 
     Raises UsageError that lists the shipped names.
@@ -32,4 +32,4 @@ def resolve(name_or_path: str | Path) -> Path:
     near = difflib.get_close_matches(name, names, 1)
     hint = f"did you mean '{near[0]}'? " if near else ""
     listed = f"shipped workloads: {', '.join(names)}" if names else "no workloads are shipped with this installation"
-    raise UsageError(f"no workload '{text[:200]}'", where="-d/--data", hint=f"{hint}give a file; {listed}")
+    raise UsageError(f"no workload '{text[:200]}'", where=flag, hint=f"{hint}give a file; {listed}")

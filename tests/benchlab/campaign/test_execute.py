@@ -41,7 +41,7 @@ def spec_for(path: Path, *loads: Load, **more) -> RunSpec:
 
 
 def run(server: LoggingServer, path: Path, *loads: Load, **more) -> Outcome:
-    return execute(spec_for(path, *loads, url=server.url, **more), QUIET)
+    return execute(spec_for(path, *loads, url=server.url, **({"report": False} | more)), QUIET)
 
 
 def records_of(path: Path) -> list[Record]:
@@ -61,14 +61,21 @@ def numbers(value: object) -> list[float]:
     return [value] if isinstance(value, float) else []
 
 
-@pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize(
-    "length", [{"requests": 12, "warmup": Warmup(requests=2)}, {"duration_ns": NS_PER_S // 2}], ids=["count", "time"]
+    ("workers", "length"),
+    [
+        (3, {"requests": 12, "warmup": Warmup(requests=2)}),
+        (1, {"duration_ns": NS_PER_S // 2}),
+        pytest.param(1, {"requests": 12, "warmup": Warmup(requests=2)}, marks=pytest.mark.slow),
+        pytest.param(3, {"duration_ns": NS_PER_S // 2}, marks=pytest.mark.slow),
+    ],
+    ids=["count-3", "time-1", "count-1", "time-3"],
 )
 def test_a_run_is_whole(tmp_path: Path, workers: int, length: dict) -> None:
     path = tmp_path / "run"
     with LoggingServer(gap_s=0.005) as server:
-        outcome = run(server, path, OPEN, CLOSED, replace(CLOSED, concurrency=1), workers=workers, **length)
+        loads = (OPEN, CLOSED, replace(CLOSED, concurrency=1))
+        outcome = run(server, path, *loads, workers=workers, report=True, **length)
 
     assert outcome.path == path and outcome.error is None and outcome.interrupted is None
     assert {file.name for file in path.iterdir()} == FILES
@@ -201,6 +208,7 @@ def test_an_engine_that_dies_in_mid_run_costs_its_last_stage(tmp_path: Path) -> 
     assert not (path / "spool").exists()
 
 
+@pytest.mark.slow
 def test_an_engine_that_dies_at_the_very_end_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ask, asked = execute_module._Execution._engine_death, []
 

@@ -32,7 +32,7 @@ def wait_for(server: LoggingServer, count: int) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize(("number", "code"), [(INT, 130), (TERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [(INT, 130), pytest.param(TERM, 143, marks=pytest.mark.slow)])
 def test_the_first_signal_drains_and_writes_what_was_measured(
     tmp_path: Path, number: signal.Signals, code: int
 ) -> None:
@@ -88,7 +88,7 @@ def test_the_second_signal_skips_the_drain(tmp_path: Path) -> None:
     assert (first["w1_ns"] - first["w0_ns"]) / 1e9 < 20
 
 
-@pytest.mark.parametrize(("number", "code"), [(INT, 130), (TERM, 143)])
+@pytest.mark.parametrize(("number", "code"), [pytest.param(INT, 130, marks=pytest.mark.slow), (TERM, 143)])
 def test_a_signal_while_the_engine_loads_leaves_nothing(tmp_path: Path, number: signal.Signals, code: int) -> None:
     run = tmp_path / "run"
     words = ("run", "--engine", launch_file(tmp_path), "-m", "any", "--engine-arg=--load", "--engine-arg", "60")

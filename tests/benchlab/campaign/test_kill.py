@@ -82,6 +82,7 @@ def test_workers_whose_parent_is_killed_end_and_keep_everything(tmp_path: Path) 
     assert set(Counter(outcomes.values())) <= {"ok", "unfinished", "not_sent"}
 
 
+@pytest.mark.slow
 def test_a_closed_loop_that_is_killed_gets_its_warm_up_cut(tmp_path: Path) -> None:
     run = tmp_path / "run"
     with LoggingServer(gap_s=0.01) as server:

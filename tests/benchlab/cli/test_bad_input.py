@@ -203,7 +203,7 @@ def test_out_that_is_a_file(engine, call, told, tmp_path) -> None:
 
 @pytest.mark.parametrize("where", ["/proc/none/run", "/dev/null/run"])
 def test_out_that_cannot_be_made(where, engine, call, told) -> None:
-    assert where in told(call("run", "-u", engine, "-c", "1", "-n", "1", "-o", where), 1)[0]
+    assert where in told(call("run", "-u", engine, "-c", "1", "-n", "1", "-o", where), 2)[0]
 
 
 @pytest.mark.parametrize("baseline", ["none", "file", "empty"])

@@ -96,6 +96,7 @@ def test_one_and_three_workers_make_the_same_run(tmp_path: Path) -> None:
     assert seen[0] == seen[1]
 
 
+@pytest.mark.slow
 def test_c68_each_row_of_the_file_is_sent_once(tmp_path: Path) -> None:
     load = Load("open", rate=100.0, arrival=Arrival("constant"))
     with LoggingServer() as server:

@@ -221,7 +221,7 @@ def test_C89_nothing_is_overwritten(tmp_path: Path) -> None:
     file.write_text("x")
     with pytest.raises(UsageError):
         new_run_directory(file, name="m", wall_ns=0)
-    with pytest.raises(StorageError):
+    with pytest.raises(UsageError):
         new_run_directory(file / "below", name="m", wall_ns=0)
     assert file.read_text() == "x"
 
