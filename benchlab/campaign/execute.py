@@ -282,7 +282,10 @@ class _Execution:
             entry["w1_ns"] = min(entry["w1_ns"] or until, until)
         if early is not None or stage.planned is None:
             entry["planned"] = requests
-        return num_used(jobs, [report.requests for report in reports])
+        used = num_used(jobs, [report.requests for report in reports])
+        # with a cold cache every round of the workload has prompts of its own
+        entry["repeated"] = 0 if self.salt else min(max(offset + used - len(self.items), 0), used)
+        return used
 
     def _engine_death(self) -> BenchlabError | None:
         if self.engine is None or time.monotonic() - self._engine_checked < 1.0:

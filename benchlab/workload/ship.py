@@ -25,7 +25,7 @@ class Shipped:
 
 SHIPPED = (
     Shipped("azure-conv", "azure-conv", 0, 500),
-    Shipped("chat-short", "chat-short", 0, 200),
+    Shipped("chat-short", "chat-short", 0, 600),
     Shipped("qa-checkable", "qa-checkable", 0, 200),
     Shipped("support-assistant", "support-assistant", 0, 200),
 )

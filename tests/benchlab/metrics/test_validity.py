@@ -146,7 +146,7 @@ def test_c35_more_tokens_than_were_allowed():
 def test_c65_a_warm_cache_in_a_workload_declared_cold():
     cold = {"workload": {"cache": "cold", "sha256": "0"}}
 
-    assert rules(good(prompt_tokens=100, cached_tokens=100), manifest=cold)["cold_cache_hits"].state == "fail"
+    assert rules(good(prompt_tokens=100, cached_tokens=100), manifest=cold)["cold_cache_hits"].state == "warn"
     assert rules(good(prompt_tokens=100, cached_tokens=5), manifest=cold)["cold_cache_hits"].state == "warn"
     assert rules(good(prompt_tokens=100, cached_tokens=0), manifest=cold)["cold_cache_hits"].state == "pass"
     assert rules(good(), manifest=cold)["cold_cache_hits"].state == "not checked"
@@ -254,3 +254,9 @@ def test_a_last_text_in_one_read_with_its_finish_event_is_no_merged_gap() -> Non
     slack[-2] = 20_000_000
 
     assert merged(columns_from([replace(record, chunk_slack_ns=slack)])) == (0.0, 0.0)
+
+
+def test_c65_prompts_that_came_round_again_are_told() -> None:
+    assert rules(good(40), repeated=10)["prompts_sent_before"].state == "warn"
+    assert rules(good(40), repeated=0)["prompts_sent_before"].state == "pass"
+    assert rules(good(40))["prompts_sent_before"].state == "not checked"
