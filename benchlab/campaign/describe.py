@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 import benchlab
-from benchlab.campaign.facts import client_facts, git_facts, host_facts
+from benchlab.campaign.facts import client_facts, git_facts
 from benchlab.campaign.probe import Served
 from benchlab.campaign.spec import RunSpec
 from benchlab.campaign.stages import Stage, manifest_entry
@@ -18,6 +18,7 @@ from benchlab.clients.endpoint import Endpoint, ignored_proxies
 from benchlab.launch.base import Engine
 from benchlab.loadgen.job import StageReport
 from benchlab.records.manifest import Manifest, redact_argv, redact_headers
+from benchlab.telemetry.host import host_facts
 from benchlab.workload.item import WorkloadItem
 from benchlab.workload.read import Workload
 
