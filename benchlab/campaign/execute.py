@@ -40,6 +40,7 @@ from benchlab.launch.base import Engine, load_launch_file
 from benchlab.loadgen.job import WorkerJob
 from benchlab.loadgen.limits import raise_descriptor_limit
 from benchlab.loadgen.pool import WorkerPool
+from benchlab.records import spool
 from benchlab.records.manifest import Manifest
 from benchlab.records.schema import SAMPLES, samples_batch
 from benchlab.records.store import drop_spool, new_run_directory, slug, write_manifest, write_parquet
@@ -80,6 +81,7 @@ def execute(spec: RunSpec, progress: Progress, judging: dict[str, Any] | None = 
         interrupt = stack.enter_context(Interrupt())
         path, run_id = new_run_directory(spec.out, name=name, wall_ns=clock.wall_ns())
         stack.callback(_remove_if_unused, path, interrupt)
+        stack.enter_context(spool.held(path / "spool"))
         engine = _start_engine(spec, path, progress, stack)
         url = engine.url if engine else spec.url or ""
         endpoint = parse_endpoint(url)

@@ -61,6 +61,13 @@ def recover(path: Path) -> dict[str, Any]:
             where=str(path),
             hint=f"benchlab report {path}" if done else "give the directory that the run was writing to",
         )
+    with spool.held(path / "spool") as free:
+        if not free:
+            raise UsageError("this run is still going", where=str(path), hint="wait for its end, or end it with Ctrl-C")
+        return _recover(path)
+
+
+def _recover(path: Path) -> dict[str, Any]:
     manifest = read_manifest(path / "manifest.json")
     if not spool.merge(path / "spool", why_unfinished=KILLED).num_rows:
         raise UsageError(

@@ -100,6 +100,23 @@ class Spool:
                     stream.close()
 
 
+@contextlib.contextmanager
+def held(folder: Path) -> Iterator[bool]:
+    """Hold a spool folder: True inside if nobody else does, as a run still going would. Ends with its holder."""
+    try:
+        import fcntl
+    except ImportError:  # no such lock on this platform: nothing can be said
+        yield True
+        return
+    with (folder / "lock").open("wb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+        else:
+            yield True
+
+
 def _batches(path: Path) -> Iterator[pa.RecordBatch]:
     """Whole batches of a stream file; a cut-off tail ends it without a word (that is what a kill leaves)."""
     try:

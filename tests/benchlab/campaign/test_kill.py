@@ -116,3 +116,17 @@ def test_a_full_disk_is_one_error_and_what_was_written_is_kept(tmp_path: Path) -
     assert outcomes["ok"] > 10 and outcomes.total() <= len(server.begun) + 5
     (stage,) = read_json(run / "manifest.json")["stages"]
     assert stage["complete"] is False and stage["why"] != "not run"
+
+
+def test_a_run_that_is_still_going_is_not_recovered(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    with LoggingServer(gap_s=0.05) as server:
+        with Command("run", "-u", server.url, *LOAD, "-o", run, cwd=tmp_path) as command:
+            command.until("stage 1/1")
+            wait_for(server, 20)
+            with pytest.raises(UsageError, match="still going"):
+                recover(run)
+            command.kill_all()
+        recover(run)
+
+    assert len(records_of(run)) >= 20
