@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from benchlab.shipped import shipped_workloads
 from tests.running import Done, benchlab
 
 
@@ -36,8 +37,9 @@ def check_records(out: Path, done: Done, *, usage: bool = True) -> list[dict[str
             assert row["tokens_source"] == "usage", row
             assert row["prompt_tokens"] > 0
             assert 0 < row["output_tokens"] <= row["requested_tokens"]
+    shipped = (shipped_workloads() / "chat-short.jsonl").read_text(encoding="utf-8").splitlines()
     manifest = json.loads((out / "manifest.json").read_text())
-    assert manifest["workload"]["items"] == 200
+    assert manifest["workload"]["items"] == len(shipped)
     return rows
 
 

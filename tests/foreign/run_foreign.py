@@ -50,8 +50,8 @@ def main() -> int:
             with started("llamacpp", str(given.gguf), folder, [], threads=1, values=values) as url:
                 check_all(url, folder, *more)
         elif given.vllm_python and given.hf:
-            args = ["--dtype", "float32", "--max-model-len", "2048", "--enforce-eager"]
-            more_env = {"HF_HUB_OFFLINE": "1"}
+            args = ["--dtype", "float32", "--max-model-len", "2048", "--max-num-seqs", "16", "--enforce-eager"]
+            more_env = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}  # GiB
             python = str(given.vllm_python)
             with started("vllm", str(given.hf), folder, args, python=python, env=more_env) as url:
                 check_all(url, folder, *more)
