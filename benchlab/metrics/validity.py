@@ -102,7 +102,11 @@ def _complete(c: Columns, stage: Mapping[str, Any], number: int) -> Rule:
     # Only an open loop is planned to the request: a closed one sends what comes back.
     whole = c.n == int(planned) or (stage.get("kind") == "closed" and c.n > int(planned))
     state: State = "pass" if whole else bad
-    hint = "" if state == "pass" else f"{abs(int(planned) - c.n)} records of {planned} planned requests differ"
+    lacking = int(planned) - c.n
+    words = (
+        f"{lacking} of {planned} planned requests have" if lacking > 0 else f"{-lacking} records more than planned have"
+    )
+    hint = "" if state == "pass" else f"{words} no {'record' if lacking > 0 else 'place in the plan'}"
     return Rule("complete_records", state, c.n, int(planned), hint, number)
 
 
