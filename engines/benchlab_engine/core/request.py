@@ -28,6 +28,8 @@ class FinishReason(StrEnum):
     LENGTH = "length"
     CANCELLED = "cancelled"  # the client went away
     EXPIRED = "expired"  # waited longer than its wait budget; never started
+    DEADLINE = "deadline"  # its own deadline passed while it ran
+    SLOW_READER = "slow_reader"  # the client did not read; its answer was given up so that others are not hurt
     ERROR = "error"
 
 
@@ -35,7 +37,9 @@ class FinishReason(StrEnum):
 class RequestSpec:
     """What is asked of the engine. prompt: token ids, at least one. max_new_tokens: at least one.
 
-    salt: keeps one tenant's cached prefixes from another's. max_wait_ns: 0 is no limit.
+    salt: keeps one tenant's cached prefixes from another's. max_wait_ns: 0 is no limit. priority: lower goes first.
+    tenant: whose share of the engine this uses. deadline_ns: instant on the engine's clock after which the answer is
+    worth nothing; 0 is none. parent: the request whose prompt this one has too (n > 1), to share its blocks.
     """
 
     request_id: str
@@ -45,7 +49,12 @@ class RequestSpec:
     end_tokens: frozenset[int] = frozenset()
     salt: str = ""
     max_wait_ns: int = 0
-    min_new_tokens: int = 0  # end tokens before that many do not end it
+    min_new_tokens: int = 0  # end tokens are not drawn before that many
+    priority: int = 0
+    tenant: str = ""
+    deadline_ns: int = 0
+    adapter: str = ""
+    parent: str = ""
 
 
 @dataclass(slots=True)

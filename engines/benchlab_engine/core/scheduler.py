@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from benchlab_engine.core.admission import Limits, Refusal, RefusalKind, refuse
 from benchlab_engine.core.blocks import BlockPool, chain_hash, root_hash
-from benchlab_engine.core.plan import StepPlan, StepResult, Work
+from benchlab_engine.core.plan import StepPlan, StepResult, TokenLogprobs, Work
 from benchlab_engine.core.request import FinishReason, Request, RequestSpec, RequestState, RequestTimes
 from benchlab_engine.core.waiting import WaitingLine
 
@@ -52,6 +52,7 @@ class Emission:
     token: int | None = None
     finish: FinishReason | None = None
     num_cached: int = 0
+    logprobs: TokenLogprobs | None = None
 
 
 class Scheduler:
@@ -136,7 +137,7 @@ class Scheduler:
             self._publish(request)
             if not work.samples:
                 continue
-            token = result.tokens[work.request_id]
+            (token,) = result.tokens[work.request_id]
             if request.times.prefill_end is None:
                 request.times.prefill_end = now_ns
             request.output.append(token)

@@ -33,7 +33,9 @@ class TorchRunner:
             samplings = [work.sampling for work in batch.sampling]
             tokens = sample(logits, samplings, [work.output_index for work in batch.sampling])
         names = [work.request_id for work in batch.sampling]
-        return StepResult(dict(zip(names, tokens, strict=True)), time.perf_counter_ns() - start)
+        return StepResult(
+            {name: (token,) for name, token in zip(names, tokens, strict=True)}, time.perf_counter_ns() - start
+        )
 
     def warm_up(self) -> None:
         """Run one chunk and one step into block 0, so that the first request does not pay for first touches."""

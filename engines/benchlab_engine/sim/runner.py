@@ -61,9 +61,11 @@ class PacedRunner:
         """Take the plan's time and give each sampling work its token."""
         duration = self._costs.of(plan)
         tokens = {
-            work.request_id: self._vocabulary[
-                mix(self._seed, work.sampling.seed, work.start + len(work.token_ids)) % len(self._vocabulary)
-            ]
+            work.request_id: (
+                self._vocabulary[
+                    mix(self._seed, work.sampling.seed, work.start + len(work.token_ids)) % len(self._vocabulary)
+                ],
+            )
             for work in plan.works
             if work.samples
         }

@@ -149,7 +149,7 @@ def test_who_waits_too_long_is_refused_and_never_started():
     scheduler.submit(RequestSpec("waits", (1,), 9, max_wait_ns=5), 0)
     for now in (0, 5, 6):
         plan = scheduler.plan(now)
-        scheduler.settle(plan, StepResult({work.request_id: 7 for work in plan.works}), now)
+        scheduler.settle(plan, StepResult({work.request_id: (7,) for work in plan.works}), now)
     (news,) = scheduler.take_news()
     assert (news.request_id, news.finish) == ("waits", FinishReason.EXPIRED)
 

@@ -51,7 +51,7 @@ def test_tokens_depend_on_seed_and_position_alone():
     runner = PacedRunner(StepCosts(), range(1000), lambda _: None)
 
     def token(*works):
-        return runner.execute(StepPlan(1, works)).tokens["a"]
+        return runner.execute(StepPlan(1, works)).tokens["a"][0]
 
     alone = token(work(start=5))
     assert token(work("b", start=9), work(start=5)) == alone
