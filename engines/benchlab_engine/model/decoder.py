@@ -16,31 +16,47 @@ from benchlab_engine.model.attention import attend
 from benchlab_engine.model.batch import Batch
 from benchlab_engine.model.config import DecoderConfig
 from benchlab_engine.model.kv import PagedKv
-from benchlab_engine.model.layers import Layer, make_layer, project, rotary_tables, rotate
+from benchlab_engine.model.layers import Layer, make_layer, rotary_tables, rotate
+from benchlab_engine.model.linear import DenseLinear, Linear, MakeLinear, dense, size, total
 from benchlab_engine.model.weights import check
 
 
 class Decoder:
     """Weights in dtype, ready to run."""
 
-    def __init__(self, config: DecoderConfig, tensors: Mapping[str, Tensor], dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        config: DecoderConfig,
+        tensors: Mapping[str, Tensor],
+        dtype: torch.dtype,
+        make: MakeLinear = dense,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        """make decides how the layers' products are stored; embedding, norms and head stay in dtype."""
         check(config, tensors)
         self.config = config
         self.dtype = dtype
-        self.embedding = tensors["model.embed_tokens.weight"].to(dtype).contiguous()
-        self.layers = tuple(make_layer(config, tensors, index, dtype) for index in range(config.num_layers))
-        self.norm = tensors["model.norm.weight"].to(dtype)
-        self.head = self.embedding if config.tied else tensors["lm_head.weight"].to(dtype).contiguous()
-        self._cos, self._sin = rotary_tables(config, config.max_positions, dtype)
+        self.embedding = tensors["model.embed_tokens.weight"].to(device, dtype).contiguous()
+        self.layers = tuple(
+            make_layer(config, tensors, index, dtype, make, device) for index in range(config.num_layers)
+        )
+        self.norm = tensors["model.norm.weight"].to(device, dtype)
+        head = self.embedding if config.tied else tensors["lm_head.weight"].to(device, dtype).contiguous()
+        self.head: Linear = DenseLinear(head)
+        self._cos, self._sin = (table.to(device) for table in rotary_tables(config, config.max_positions, dtype))
+
+    def parts(self) -> dict[str, int]:
+        """Bytes of the weights by kind (linear.PARTS), the tied head counted once."""
+        linears = [linear for layer in self.layers for linear in layer.linears]
+        found = total(linears if self.config.tied else [*linears, self.head])
+        norms = [norm for layer in self.layers for norm in layer.norms]
+        found["high_precision"] += size(self.embedding, self.norm, *norms)
+        return found
 
     @property
     def num_bytes(self) -> int:
         """Memory of the weights, the tied head counted once."""
-        parts = [self.embedding, self.norm, *([] if self.config.tied else [self.head])]
-        for layer in self.layers:
-            parts += [layer.input_norm, layer.qkv, layer.output, layer.post_norm, layer.gate_up, layer.down]
-            parts += [part for part in (layer.qkv_bias, layer.q_norm, layer.k_norm) if part is not None]
-        return sum(part.numel() * part.element_size() for part in parts)
+        return sum(self.parts().values())
 
     def forward(self, batch: Batch, kv: PagedKv) -> Tensor:
         """Compute the batch's positions into kv; logits [len(batch.last), vocab] in float32."""
@@ -48,15 +64,15 @@ class Decoder:
         cos, sin = self._cos[batch.positions].unsqueeze(1), self._sin[batch.positions].unsqueeze(1)
         for index, layer in enumerate(self.layers):
             x = x + self._attention(index, layer, self._norm(x, layer.input_norm), batch, kv, cos, sin)
-            gate, up = project(self._norm(x, layer.post_norm), layer.gate_up).chunk(2, dim=-1)
-            x = x + project(F.silu(gate) * up, layer.down)
-        return project(self._norm(x[batch.last], self.norm), self.head).float()
+            gate, up = layer.gate_up(self._norm(x, layer.post_norm)).chunk(2, dim=-1)
+            x = x + layer.down(F.silu(gate) * up)
+        return self.head(self._norm(x[batch.last], self.norm)).float()
 
     def _attention(
         self, index: int, layer: Layer, x: Tensor, batch: Batch, kv: PagedKv, cos: Tensor, sin: Tensor
     ) -> Tensor:
         config = self.config
-        joined = project(x, layer.qkv, layer.qkv_bias).view(len(x), -1, config.head_dim)
+        joined = layer.qkv(x).view(len(x), -1, config.head_dim)
         queries, keys, values = torch.split(joined, [config.num_heads, config.num_kv_heads, config.num_kv_heads], dim=1)
         if layer.q_norm is not None and layer.k_norm is not None:
             queries, keys = self._norm(queries, layer.q_norm), self._norm(keys, layer.k_norm)
@@ -64,7 +80,7 @@ class Decoder:
         kv.write(index, batch.slots, rotate(keys, cos, sin), values)
         found = [attend(kv, index, group, queries[group.start : group.end]) for group in batch.groups]
         whole = found[0] if len(found) == 1 else torch.cat(found)
-        return project(whole.reshape(len(x), -1), layer.output)
+        return layer.output(whole.reshape(len(x), -1))
 
     def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
         return F.rms_norm(x, (x.shape[-1],), weight, self.config.norm_eps)

@@ -10,12 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from benchlab_engine.model.config import DecoderConfig
-
-_THIN_ROWS = 16
+from benchlab_engine.model.linear import Linear, MakeLinear, dense
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,49 +21,54 @@ class Layer:
     """qkv: [(heads + 2 kv_heads) x head_dim, hidden]; gate_up: [2 ffn, hidden]; q_norm, k_norm: [head_dim] or None."""
 
     input_norm: Tensor
-    qkv: Tensor
-    qkv_bias: Tensor | None
+    qkv: Linear
     q_norm: Tensor | None
     k_norm: Tensor | None
-    output: Tensor
+    output: Linear
     post_norm: Tensor
-    gate_up: Tensor
-    down: Tensor
+    gate_up: Linear
+    down: Linear
+
+    @property
+    def linears(self) -> tuple[Linear, ...]:
+        """Its four products."""
+        return (self.qkv, self.output, self.gate_up, self.down)
+
+    @property
+    def norms(self) -> tuple[Tensor, ...]:
+        """What is not a product."""
+        return tuple(each for each in (self.input_norm, self.post_norm, self.q_norm, self.k_norm) if each is not None)
 
 
-def make_layer(config: DecoderConfig, tensors: Mapping[str, Tensor], index: int, dtype: torch.dtype) -> Layer:
-    """One layer out of named tensors."""
+def make_layer(
+    config: DecoderConfig,
+    tensors: Mapping[str, Tensor],
+    index: int,
+    dtype: torch.dtype,
+    make: MakeLinear = dense,
+    device: torch.device | str = "cpu",
+) -> Layer:
+    """One layer out of named tensors; make decides how its products are stored."""
+    prefix = f"model.layers.{index}."
 
     def get(name: str) -> Tensor:
-        return tensors[f"model.layers.{index}.{name}"].to(dtype)
+        return tensors[prefix + name].to(device, dtype)
 
-    def join(kind: str, names: tuple[str, ...]) -> Tensor:
-        return torch.cat([get(f"{name}.{kind}") for name in names]).contiguous()
+    def linear(*names: str, bias: bool = False) -> Linear:
+        weight = torch.cat([get(f"{name}.weight") for name in names])
+        joined = prefix + "+".join((names[0], *(name.split(".")[-1] for name in names[1:])))
+        return make(joined, weight, torch.cat([get(f"{name}.bias") for name in names]) if bias else None)
 
-    qkv = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
     return Layer(
         input_norm=get("input_layernorm.weight"),
-        qkv=join("weight", qkv),
-        qkv_bias=join("bias", qkv) if config.qkv_bias else None,
+        qkv=linear("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", bias=config.qkv_bias),
         q_norm=get("self_attn.q_norm.weight") if config.qk_norm else None,
         k_norm=get("self_attn.k_norm.weight") if config.qk_norm else None,
-        output=get("self_attn.o_proj.weight").contiguous(),
+        output=linear("self_attn.o_proj"),
         post_norm=get("post_attention_layernorm.weight"),
-        gate_up=join("weight", ("mlp.gate_proj", "mlp.up_proj")),
-        down=get("mlp.down_proj.weight").contiguous(),
+        gate_up=linear("mlp.gate_proj", "mlp.up_proj"),
+        down=linear("mlp.down_proj"),
     )
-
-
-def project(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """x [rows, in] times weight [out, in].
-
-    Between 2 and 16 rows, CPU matrix libraries are up to twice as fast with the weight as the left operand: they then
-    stream it once instead of packing it for a product this thin.
-    """
-    if not 1 < len(x) <= _THIN_ROWS:
-        return F.linear(x, weight, bias)
-    found = torch.mm(weight, x.t()).t()
-    return (found if bias is None else found + bias).contiguous()
 
 
 def rotary_tables(config: DecoderConfig, num_positions: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

@@ -110,12 +110,13 @@ def split(decoder):
     heads, shared = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
     state = {"model.embed_tokens.weight": decoder.embedding, "model.norm.weight": decoder.norm}
     for index, layer in enumerate(decoder.layers):
-        queries, keys, values = layer.qkv.split((heads, shared, shared))
-        gate, up = layer.gate_up.chunk(2)
+        queries, keys, values = layer.qkv.weight.split((heads, shared, shared))
+        gate, up = layer.gate_up.weight.chunk(2)
         named = {
             "input_layernorm": layer.input_norm, "self_attn.q_proj": queries, "self_attn.k_proj": keys,
-            "self_attn.v_proj": values, "self_attn.o_proj": layer.output, "mlp.gate_proj": gate, "mlp.up_proj": up,
-            "mlp.down_proj": layer.down, "post_attention_layernorm": layer.post_norm,
+            "self_attn.v_proj": values, "self_attn.o_proj": layer.output.weight, "mlp.gate_proj": gate,
+            "mlp.up_proj": up, "mlp.down_proj": layer.down.weight,
+            "post_attention_layernorm": layer.post_norm,
         }  # fmt: skip
         state |= {f"model.layers.{index}.{name}.weight": weight for name, weight in named.items()}
     return state

@@ -1,0 +1,126 @@
+"""A matrix that inputs are multiplied with, however it is stored.
+
+The one idea: the decoder asks for a product and for the bytes behind it; whether the weights are floats, packed
+integers or something a checkpoint brought along is the business of the object that holds them. It must not know layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+_THIN_ROWS = 16
+
+PARTS = ("packed", "scales", "high_precision")
+
+
+class Linear(Protocol):
+    """Called with x [rows, in_features]; gives [rows, out_features] in the dtype of x, its bias added."""
+
+    in_features: int
+    out_features: int
+
+    def __call__(self, x: Tensor) -> Tensor: ...
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of all that is kept."""
+        ...
+
+    def parts(self) -> dict[str, int]:
+        """The same bytes by kind: packed (integers for weights), scales (and zeros, indices), high_precision."""
+        ...
+
+    def to(self, device: torch.device | str) -> Linear:
+        """The same matrix on another device."""
+        ...
+
+
+MakeLinear = Callable[[str, Tensor, Tensor | None], Linear]
+"""How a joined weight [out, in] with its bias [out] becomes a Linear; the name is for messages."""
+
+
+def size(*tensors: Tensor | None) -> int:
+    """Bytes of the tensors that are there."""
+    return sum(each.numel() * each.element_size() for each in tensors if each is not None)
+
+
+def total(linears: Sequence[Linear]) -> dict[str, int]:
+    """The parts of several, added."""
+    found = dict.fromkeys(PARTS, 0)
+    for linear in linears:
+        for kind, count in linear.parts().items():
+            found[kind] += count
+    return found
+
+
+class DenseLinear:
+    """weight: [out, in] floats; bias: [out] or None."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
+        self.weight = weight
+        self.bias = bias
+        self.out_features, self.in_features = weight.shape
+        self._on_cpu = weight.device.type == "cpu"
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return project(x, self.weight, self.bias) if self._on_cpu else F.linear(x, self.weight, self.bias)
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of weight and bias."""
+        return size(self.weight, self.bias)
+
+    def parts(self) -> dict[str, int]:
+        """All of it is high precision."""
+        return {"packed": 0, "scales": 0, "high_precision": self.num_bytes}
+
+    def to(self, device: torch.device | str) -> DenseLinear:
+        """The same matrix on another device."""
+        return DenseLinear(self.weight.to(device), None if self.bias is None else self.bias.to(device))
+
+
+class JoinedLinear:
+    """Several Linears with one input, their outputs side by side: for parts that cannot lie in one matrix."""
+
+    def __init__(self, linears: Sequence[Linear]) -> None:
+        self.linears = tuple(linears)
+        self.in_features = self.linears[0].in_features
+        self.out_features = sum(linear.out_features for linear in self.linears)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return torch.cat([linear(x) for linear in self.linears], dim=-1)
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of all of them."""
+        return sum(linear.num_bytes for linear in self.linears)
+
+    def parts(self) -> dict[str, int]:
+        """Their parts, added."""
+        return total(self.linears)
+
+    def to(self, device: torch.device | str) -> JoinedLinear:
+        """The same matrices on another device."""
+        return JoinedLinear([linear.to(device) for linear in self.linears])
+
+
+def dense(name: str, weight: Tensor, bias: Tensor | None) -> Linear:
+    """The MakeLinear that keeps the weights as they are."""
+    return DenseLinear(weight, bias)
+
+
+def project(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x [rows, in] times weight [out, in], on a CPU.
+
+    Between 2 and 16 rows, CPU matrix libraries are up to twice as fast with the weight as the left operand: they then
+    stream it once instead of packing it for a product this thin.
+    """
+    if not 1 < len(x) <= _THIN_ROWS:
+        return F.linear(x, weight, bias)
+    found = torch.mm(weight, x.t()).t()
+    return (found if bias is None else found + bias).contiguous()
