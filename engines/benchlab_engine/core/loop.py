@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from benchlab_engine.core.admission import Refusal
 from benchlab_engine.core.journal import Journal, StepRow
 from benchlab_engine.core.plan import Runner
+from benchlab_engine.core.request import FinishReason, RequestSpec, RequestTimes
 from benchlab_engine.core.scheduler import Emission, Scheduler
 
 
@@ -33,6 +35,14 @@ class Engine:
         self.runner = runner
         self.clock = clock
         self.journal = journal or Journal()
+
+    def submit(self, spec: RequestSpec, now_ns: int, times: RequestTimes | None = None) -> Refusal | None:
+        """Let a request join the line, or say why not. times: where the request's times are to be written."""
+        return self.scheduler.submit(spec, now_ns, times)
+
+    def cancel(self, request_id: str, now_ns: int, reason: FinishReason = FinishReason.CANCELLED) -> bool:
+        """End a request wherever it stands; its blocks are free on return. False: it has ended already."""
+        return self.scheduler.cancel(request_id, now_ns, reason)
 
     def step(self) -> StepOutcome:
         """One iteration of the whole engine."""

@@ -86,12 +86,12 @@ class Mailbox:
 
     def _enter(self, ticket: Ticket) -> None:
         engine = self.engine
-        refusal = engine.scheduler.submit(ticket.spec, engine.clock(), ticket.times)
+        refusal = engine.submit(ticket.spec, engine.clock(), ticket.times)
         if refusal is not None:
             self._tell([Emission(ticket.spec.request_id, engine.clock(), None, FinishReason.ERROR)])
 
     def _leave(self, request_id: str, reason: FinishReason) -> None:
-        self.engine.scheduler.cancel(request_id, self.engine.clock(), reason)
+        self.engine.cancel(request_id, self.engine.clock(), reason)
 
     def _post(self, letter: Callable[[], None]) -> None:
         with self._wake:
