@@ -42,7 +42,7 @@ class Decoder:
         )
         self.norm = tensors["model.norm.weight"].to(device, dtype)
         head = self.embedding if config.tied else tensors["lm_head.weight"].to(device, dtype).contiguous()
-        self.head: Linear = DenseLinear(head)
+        self.head: Linear = DenseLinear(head, keep=config.tied)
         self._cos, self._sin = (table.to(device) for table in rotary_tables(config, config.max_positions, dtype))
 
     def parts(self) -> dict[str, int]:
