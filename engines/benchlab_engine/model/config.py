@@ -1,4 +1,4 @@
-"""The shape of a decoder, from any source, or a refusal that names what is not supported.
+"""The shape of a decoder, from a Hugging Face config.json, or a refusal that names what is not supported.
 
 The one idea: one frozen value that the rest of the room reads; everything a checkpoint can ask for that would change
 the arithmetic is either in it or refused by name. It must not know tensors.
@@ -6,6 +6,7 @@ the arithmetic is either in it or refused by name. It must not know tensors.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +15,34 @@ from benchlab_engine.errors import EngineError
 
 
 @dataclass(frozen=True, slots=True)
+class RopeScaling:
+    """How the rotary frequencies are changed so that longer contexts can be read.
+
+    kind linear: all divided by factor. llama3: the slow ones divided by factor, between the two wavelengths
+    original_positions / low_freq_factor and / high_freq_factor a mix. yarn: the slow ones divided by factor, the ramp
+    between beta_fast and beta_slow turns in original_positions; truncate rounds its ends to whole dimensions. factors:
+    each frequency divided by its own number (GGUF's rope_freqs.weight). attention_factor multiplies cos and sin.
+    """
+
+    kind: str
+    factor: float = 1.0
+    original_positions: int = 0
+    attention_factor: float = 1.0
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    truncate: bool = True
+    factors: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class DecoderConfig:
-    """Sizes in elements. qkv_bias: Qwen2's. qk_norm: Qwen3's. tied: the head is the embedding."""
+    """Sizes in elements. qkv_bias: Qwen2's. qk_norm: Qwen3's. tied: the head is the embedding.
+
+    window: how many positions a query sees, its own included; 0: all before it. Layers below first_window_layer see
+    all in any case.
+    """
 
     vocab_size: int
     hidden: int
@@ -30,6 +57,21 @@ class DecoderConfig:
     tied: bool = True
     qkv_bias: bool = False
     qk_norm: bool = False
+    window: int = 0
+    first_window_layer: int = 0
+    rope: RopeScaling | None = None
+
+    def __post_init__(self) -> None:
+        """Sizes that no decoder can have are refused here, whatever the source."""
+        for name in ("vocab_size", "hidden", "ffn", "num_layers", "num_heads", "num_kv_heads", "head_dim"):
+            if getattr(self, name) < 1:
+                raise EngineError(f"the model's {name} is {getattr(self, name)}; it must be at least 1")
+        if self.max_positions < 1:
+            raise EngineError(f"the model has {self.max_positions} positions; at least 1 is needed")
+        if self.num_heads % self.num_kv_heads:
+            raise EngineError(f"{self.num_heads} query heads cannot share {self.num_kv_heads} key heads evenly")
+        if self.head_dim % 2:
+            raise EngineError(f"head size {self.head_dim} is odd; rotary positions need an even one")
 
     def kv_bytes_per_token(self, element_bytes: int) -> int:
         """Keys and values of one position, all layers."""
@@ -45,68 +87,132 @@ def from_hugging_face(config: Mapping[str, Any]) -> DecoderConfig:
     if family not in _FAMILIES:
         raise EngineError(f"model_type {family!r} is not supported; supported: {', '.join(_FAMILIES)}")
     qkv_bias, qk_norm = _FAMILIES[family]
-    if family != "qwen2" and config.get("attention_bias"):
-        raise EngineError(f"{family} with attention_bias=true is not supported")
-    if config.get("mlp_bias"):
-        raise EngineError("mlp_bias=true is not supported")
+    for field in ("attention_bias", "mlp_bias"):
+        if config.get(field) and not (family == "qwen2" and field == "attention_bias"):
+            raise EngineError(f"{family} with {field}=true is not supported; only models without")
     if config.get("hidden_act", "silu") != "silu":
         raise EngineError(f"hidden_act {config['hidden_act']!r} is not supported; only silu")
-    if config.get("quantization_config"):
-        raise EngineError("quantization_config: quantized checkpoints are not supported yet")
-    positions = int(config["max_position_embeddings"])
-    window = config.get("sliding_window") if config.get("use_sliding_window", family == "mistral") else None
-    if window is not None:
-        positions = min(positions, int(window))  # within the window, sliding attention is plain attention
-    heads = int(config["num_attention_heads"])
-    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    if kind != "default":
-        raise EngineError(f"rope scaling {kind!r} is not supported yet")
+    heads, hidden = _whole(config, "num_attention_heads"), _whole(config, "hidden_size")
+    layers, positions = _whole(config, "num_hidden_layers"), _whole(config, "max_position_embeddings")
+    theta, rope = _rope(config, positions)
+    if rope is not None and rope.kind == "yarn":
+        positions = max(positions, int(rope.original_positions * rope.factor))
+    window, first = _window(family, config, layers)
     return DecoderConfig(
-        vocab_size=int(config["vocab_size"]),
-        hidden=int(config["hidden_size"]),
-        ffn=int(config["intermediate_size"]),
-        num_layers=int(config["num_hidden_layers"]),
+        vocab_size=_whole(config, "vocab_size"),
+        hidden=hidden,
+        ffn=_whole(config, "intermediate_size"),
+        num_layers=layers,
         num_heads=heads,
-        num_kv_heads=int(config.get("num_key_value_heads") or heads),
-        head_dim=int(config.get("head_dim") or int(config["hidden_size"]) // heads),
+        num_kv_heads=_whole(config, "num_key_value_heads", heads),
+        head_dim=_whole(config, "head_dim", 128 if family == "qwen3" else hidden // max(1, heads)),
         max_positions=positions,
-        norm_eps=float(config.get("rms_norm_eps", 1e-6)),
-        rope_theta=float(config.get("rope_theta") or rope.get("rope_theta") or 10_000.0),
+        norm_eps=_number(config, "rms_norm_eps", 1e-6),
+        rope_theta=theta,
         tied=bool(config.get("tie_word_embeddings", False)),
         qkv_bias=qkv_bias,
         qk_norm=qk_norm,
+        window=0 if window >= positions else window,
+        first_window_layer=0 if window >= positions else first,
+        rope=rope,
     )
 
 
-def from_gguf(metadata: Mapping[str, Any], tensor_names: frozenset[str]) -> DecoderConfig:
-    """From a GGUF file's metadata and the names of its tensors."""
-    family = metadata.get("general.architecture")
-    if family != "llama":
-        raise EngineError(f"GGUF architecture {family!r} is not supported; supported: llama")
-    if "rope_freqs.weight" in tensor_names or metadata.get("llama.rope.scaling.type", "none") != "none":
-        raise EngineError("GGUF with rope scaling is not supported yet")
+def _number(config: Mapping[str, Any], field: str, default: float | None = None) -> float:
+    value = config.get(field)
+    if value is None:
+        value = default
+    if value is None:
+        raise EngineError(f"the model's config lacks {field}")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise EngineError(f"the model's config has {field} = {value!r}; a number is expected")
+    return float(value)
 
-    def number(key: str, default: float | None = None) -> float:
-        value = metadata.get(f"llama.{key}", default)
-        if value is None:
-            raise EngineError(f"the GGUF file lacks llama.{key}")
-        return float(value)
 
-    heads, hidden = int(number("attention.head_count")), int(number("embedding_length"))
-    return DecoderConfig(
-        vocab_size=len(metadata["tokenizer.ggml.tokens"]),
-        hidden=hidden,
-        ffn=int(number("feed_forward_length")),
-        num_layers=int(number("block_count")),
-        num_heads=heads,
-        num_kv_heads=int(number("attention.head_count_kv", heads)),
-        head_dim=int(number("attention.key_length", hidden // heads)),
-        max_positions=int(number("context_length")),
-        norm_eps=float(f"{number('attention.layer_norm_rms_epsilon'):.6g}"),  # stored as float32: 1e-5, not 9.99...e-6
-        rope_theta=number("rope.freq_base", 10_000.0),
-        tied="output.weight" not in tensor_names,
+def _whole(config: Mapping[str, Any], field: str, default: int | None = None) -> int:
+    value = _number(config, field, default)
+    if value != int(value):
+        raise EngineError(f"the model's config has {field} = {value}; a whole number is expected")
+    return int(value)
+
+
+def _window(family: str, config: Mapping[str, Any], layers: int) -> tuple[int, int]:
+    """(window, first layer that has it); (0, 0) without."""
+    if family == "llama" or config.get("sliding_window") is None:
+        return 0, 0
+    kinds = config.get("layer_types")
+    if family == "mistral":
+        if kinds and set(kinds) != {"sliding_attention"}:
+            raise EngineError(f"mistral with layer_types {sorted(set(kinds))} is not supported; only sliding_attention")
+        return _whole(config, "sliding_window"), 0
+    if not config.get("use_sliding_window", False):
+        return 0, 0
+    first = min(layers, _whole(config, "max_window_layers", 28))
+    if kinds:
+        first = kinds.index("sliding_attention") if "sliding_attention" in kinds else layers
+        wanted = ["full_attention"] * first + ["sliding_attention"] * (layers - first)
+        if list(kinds) != wanted:
+            raise EngineError(
+                "layer_types must be full_attention for the first layers and sliding_attention for the rest; "
+                f"other orders are not supported, here {list(kinds)}"
+            )
+    return (_whole(config, "sliding_window"), first) if first < layers else (0, 0)
+
+
+def _rope(config: Mapping[str, Any], positions: int) -> tuple[float, RopeScaling | None]:
+    """Theta and scaling, from the old spelling (rope_theta, rope_scaling) or the new one (rope_parameters)."""
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    if not isinstance(rope, Mapping):
+        raise EngineError(f"rope parameters {rope!r} are not a table of names and values")
+    if any(isinstance(value, Mapping) for value in rope.values()):
+        raise EngineError("rope_parameters by layer type are not supported; only one set for all layers")
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    theta = _number(rope, "rope_theta", _number(config, "rope_theta", 10_000.0))
+    if rope.get("partial_rotary_factor", config.get("partial_rotary_factor") or 1.0) != 1.0:
+        raise EngineError("partial_rotary_factor other than 1 is not supported")
+    if kind == "default":
+        return theta, None
+    if kind not in ("linear", "llama3", "yarn"):
+        raise EngineError(f"rope scaling {kind!r} is not supported; supported: default, linear, llama3, yarn")
+    # A top-level value, where there is one, is the trained length (Phi's way); else the rope table's own.
+    original = _whole(
+        config, "original_max_position_embeddings", _whole(rope, "original_max_position_embeddings", positions)
     )
+    # YaRN without a factor: what it takes to reach the config's positions.
+    factor = _number(rope, "factor", positions / max(1, original) if kind == "yarn" else None)
+    if factor <= 0 or original < 1:
+        raise EngineError(f"rope scaling {kind} with factor {factor} over {original} positions makes no sense")
+    if kind == "linear":
+        return theta, RopeScaling("linear", factor)
+    if kind == "llama3":
+        low, high = _number(rope, "low_freq_factor"), _number(rope, "high_freq_factor")
+        if not 0 < low < high:
+            raise EngineError(f"rope scaling llama3 needs 0 < low_freq_factor < high_freq_factor, not {low} and {high}")
+        return theta, RopeScaling("llama3", factor, original, low_freq_factor=low, high_freq_factor=high)
+    return theta, RopeScaling(
+        "yarn",
+        factor,
+        original,
+        attention_factor=_attention_factor(rope, factor),
+        beta_fast=_number(rope, "beta_fast", 0) or 32.0,
+        beta_slow=_number(rope, "beta_slow", 0) or 1.0,
+        truncate=bool(rope.get("truncate", True)),
+    )
+
+
+def _attention_factor(rope: Mapping[str, Any], factor: float) -> float:
+    """YaRN's temperature on the logits, as a factor of cos and sin (arXiv 2309.00071, section 3.4)."""
+    if rope.get("attention_factor") is not None:
+        return _number(rope, "attention_factor")
+    over, under = _number(rope, "mscale", 0), _number(rope, "mscale_all_dim", 0)
+    if over and under:
+        return yarn_mscale(factor, over) / yarn_mscale(factor, under)
+    return yarn_mscale(factor)
+
+
+def yarn_mscale(factor: float, weight: float = 1.0) -> float:
+    """0.1 weight ln(factor) + 1; 1 where nothing is stretched."""
+    return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
 
 
 def tiny(vocab_size: int) -> DecoderConfig:

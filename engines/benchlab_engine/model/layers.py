@@ -1,4 +1,4 @@
-"""The parts of a decoder: rotary tables, one layer's weights, norm.
+"""One layer's weights.
 
 The one idea: weights that are multiplied with the same input lie in one matrix, so that a layer is four products. It
 must not know the cache or plans.
@@ -14,6 +14,9 @@ from torch import Tensor
 
 from benchlab_engine.model.config import DecoderConfig
 from benchlab_engine.model.linear import Linear, MakeLinear, dense
+from benchlab_engine.model.rope import rotary_tables, rotate
+
+__all__ = ["Layer", "make_layer", "rotary_tables", "rotate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +72,3 @@ def make_layer(
         gate_up=linear("mlp.gate_proj", "mlp.up_proj"),
         down=linear("mlp.down_proj"),
     )
-
-
-def rotary_tables(config: DecoderConfig, num_positions: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """cos and sin of every position: [positions, head_dim / 2]."""
-    exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float32) / config.head_dim
-    angles = torch.outer(torch.arange(num_positions, dtype=torch.float32), config.rope_theta**-exponents)
-    return angles.cos().to(dtype), angles.sin().to(dtype)
-
-
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn each head's halves against each other. x: [tokens, heads, dim]; cos, sin: [tokens, 1, dim / 2]."""
-    low, high = x.chunk(2, dim=-1)
-    return torch.cat((low * cos - high * sin, high * cos + low * sin), dim=-1)

@@ -211,8 +211,6 @@ def test_safetensors_directories_load_and_what_is_wrong_is_named(tmp_path):
         ("model_type", "mamba", "model_type 'mamba'"),
         ("hidden_act", "gelu", "hidden_act 'gelu'"),
         ("mlp_bias", True, "mlp_bias"),
-        ("rope_scaling", {"rope_type": "yarn", "factor": 2.0}, "rope scaling 'yarn'"),
-        ("quantization_config", {"quant_method": "awq"}, "quantization_config"),
     ],
 )
 def test_an_unsupported_config_is_refused_by_name(field, value, says):
