@@ -76,6 +76,7 @@ class Driver:
             wall_s=stage.wall_s,
             loop_lag_ms=lags,
             events=events,
+            events_sending=stage.events_sending,
             merged_chunks=merged,
             connections=connections,
             retries=retries,
@@ -103,10 +104,11 @@ class StageRun:
         self._counts = Counts(stage=job.stage)
         self._sending = self._launching = True
         self._fault: Exception | None = None
-        self._began: tuple[float, int] | None = None
+        self._began: tuple[float, int, int] | None = None
         self._sent_all = asyncio.Event()
         self.peak_inflight = self.num_held = self.num_records = 0
         self.cpu_s = self.wall_s = 0.0
+        self.events_sending = 0
         self.stopped: str | None = None
         self.stopped_ns: int | None = None
 
@@ -157,7 +159,8 @@ class StageRun:
         """Send what is due, set the timer to what comes next, notice the end of the sending phase."""
         now = self._now()
         if self._began is None and now >= 0:
-            self._began = time.process_time(), self._clock.monotonic_ns()
+            events = self._driver._client.counts.events
+            self._began = time.process_time(), self._clock.monotonic_ns(), events
         until = self._until_ns
         for due in self._plan.take(now if until is None else min(now, until - 1)):
             self._dispatch(due)
@@ -176,7 +179,8 @@ class StageRun:
     def _stop_sending(self) -> None:
         self._sending = False
         if self._began is not None:
-            cpu, ns = self._began
+            cpu, ns, events = self._began
+            self.events_sending = self._driver._client.counts.events - events
             self.cpu_s, self.wall_s = time.process_time() - cpu, (self._clock.monotonic_ns() - ns) / NS_PER_S
         if not self._job.held_in_drain:
             self._give_up_held()

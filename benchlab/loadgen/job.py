@@ -82,8 +82,8 @@ class Ready(msgspec.Struct, tag="ready"):
 class StageReport(msgspec.Struct, tag="report"):
     """How the client itself fared in a stage (its part of the certificate).
 
-    cpu_s, wall_s: of the sending phase, since an idle drain would make a busy client look idle. stopped: why it was
-    ended early, `stopped_ns` after its start; None if it was not.
+    cpu_s, wall_s, events_sending: of the sending phase, since an idle drain would make a busy client look idle.
+    stopped: why it was ended early, `stopped_ns` after its start; None if it was not.
     """
 
     stage: int
@@ -103,6 +103,7 @@ class StageReport(msgspec.Struct, tag="report"):
     offset_error_ns: int
     stopped: str | None = None
     stopped_ns: int | None = None
+    events_sending: int = 0
 
 
 class Failed(msgspec.Struct, tag="failed"):
