@@ -32,8 +32,8 @@ from benchlab.campaign.stages import (
     slices,
 )
 from benchlab.campaign.watch import find_sources, start_sampler, telemetry_facts
+from benchlab.clients.apis import make_dialect
 from benchlab.clients.endpoint import Endpoint, parse_endpoint
-from benchlab.clients.openai import OpenAI
 from benchlab.clock import SystemClock
 from benchlab.errors import BenchlabError, Exit, StorageError, TargetError
 from benchlab.launch.base import Engine, load_launch_file
@@ -85,12 +85,12 @@ def execute(spec: RunSpec, progress: Progress, judging: dict[str, Any] | None = 
         engine = _start_engine(spec, path, progress, stack)
         url = engine.url if engine else spec.url or ""
         endpoint = parse_endpoint(url)
-        served = ask_models(endpoint, spec.headers)
+        served = ask_models(endpoint, spec.headers, spec.api)
         model = choose_model(spec.model or (spec.engine.model if spec.engine else None), served, endpoint)
         if engine and served.models:
             model = served.models[0]
-        dialect = OpenAI("completions" if spec.api == "completions" else "chat", model, spec.extra)
-        first = preflight(endpoint, dialect, headers=spec.headers, timeouts=spec.timeouts, served=served)
+        dialect = make_dialect(spec.api, model, spec.extra)
+        first = preflight(endpoint, dialect, headers=spec.headers, timeouts=spec.timeouts, served=served, api=spec.api)
         if first.error_kind in ("limited", "shed"):
             progress.say(f"note: the first request was refused ({first.error}); going on")
         run = _Execution(spec, path, run_id, workload, stages, endpoint, model, served, engine, progress, interrupt)
@@ -305,7 +305,9 @@ class _Execution:
         self.error = self.error or self._engine_death()
         if self.error is None:
             with contextlib.suppress(BenchlabError):
-                manifest["endpoint"]["models_at_end"] = ask_models(self.endpoint, self.spec.headers).models
+                manifest["endpoint"]["models_at_end"] = ask_models(
+                    self.endpoint, self.spec.headers, self.spec.api
+                ).models
         if sampler is not None:
             manifest["telemetry"] = telemetry_facts(sampler, self.sources)
         if self.engine is not None:

@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from benchlab.clients.apis import key_hint, make_dialect
 from benchlab.clients.base import Timeouts
+from benchlab.clients.dialect import Dialect
 from benchlab.clients.endpoint import Endpoint
 from benchlab.clients.native import NativeClient
-from benchlab.clients.openai import OpenAI
 from benchlab.clients.stamps import Stamps
 from benchlab.clock import SystemClock
 from benchlab.errors import TargetError, UsageError
@@ -42,15 +43,33 @@ class Served:
         return {"models": self.models, "server": self.server}
 
 
-def ask_models(endpoint: Endpoint, headers: Mapping[str, str]) -> Served:
-    """GET /v1/models. Raises TargetError when nothing that could be an endpoint answers."""
+def _names(document: Any, api: str) -> list[str]:
+    """The models of an endpoint's answer. Raises ValueError, KeyError or TypeError where it is no such answer."""
+    if api == "tgi":
+        return [str(document["model_id"])]
+    if api == "triton":
+        return [str(row["name"]) for row in document if row.get("state", "READY") == "READY"]
+    return [str(row["id"]) for row in document["data"]]
+
+
+_LISTS = {"tgi": ("GET", "/info"), "triton": ("POST", "/v2/repository/index")}
+
+
+def ask_models(endpoint: Endpoint, headers: Mapping[str, str], api: str = "chat") -> Served:
+    """What the endpoint serves: GET /v1/models, or what the API has instead.
+
+    Raises TargetError when nothing that could be an endpoint answers.
+    """
     import httpx
 
-    url = endpoint.base + "/v1/models"
+    method, path = _LISTS.get(api, ("GET", "/v1/models"))
+    url = endpoint.base + path
+    content = b"{}" if method == "POST" else None
     try:
         # the environment's proxies are left out here as they are for the load
         with httpx.Client(trust_env=False, timeout=_CONTROL_S) as client:
-            answer = client.get(url, headers={**headers, "accept": "application/json"})
+            sent = {**make_dialect(api, "").headers, **headers, "accept": "application/json"}
+            answer = client.request(method, url, headers=sent, content=content)
     except (httpx.LocalProtocolError, UnicodeEncodeError):
         # their words hold the header's value, which may be a secret
         raise UsageError("a header cannot be sent", where="-H", hint="write -H 'Name: value', in ASCII") from None
@@ -62,18 +81,13 @@ def ask_models(endpoint: Endpoint, headers: Mapping[str, str]) -> Served:
         ) from error
     server = answer.headers.get("server")
     if answer.status_code in _REFUSED:
-        raise TargetError(
-            f"HTTP {answer.status_code}: {_REFUSED[answer.status_code]}",
-            where=url,
-            hint="set OPENAI_API_KEY, or give -H 'Authorization: Bearer ...'",
-        )
+        raise TargetError(f"HTTP {answer.status_code}: {_REFUSED[answer.status_code]}", where=url, hint=key_hint(api))
     page = answer.text.lstrip()[:1] == "<"
     if answer.status_code != httpx.codes.OK:
         return Served(None, server, page)
     try:
-        rows = answer.json()["data"]
-        return Served([str(row["id"]) for row in rows], server)
-    except (ValueError, KeyError, TypeError):
+        return Served(_names(answer.json(), api), server)
+    except (ValueError, KeyError, TypeError, AttributeError):
         if page:
             raise TargetError(
                 "the server answered HTML, not JSON: this is a web page, not an API", where=url, hint="check --url"
@@ -96,7 +110,13 @@ def choose_model(asked: str | None, served: Served, endpoint: Endpoint) -> str:
 
 
 def preflight(
-    endpoint: Endpoint, dialect: OpenAI, *, headers: Mapping[str, str], timeouts: Timeouts, served: Served
+    endpoint: Endpoint,
+    dialect: Dialect,
+    *,
+    headers: Mapping[str, str],
+    timeouts: Timeouts,
+    served: Served,
+    api: str = "chat",
 ) -> Record:
     """One short request through the real client. Raises TargetError unless it is answered by a stream, or refused
     in a way (429, 503) that another moment may not see.
@@ -122,7 +142,7 @@ def preflight(
         listed = f"; it serves {', '.join(served.models[:5])}" if served.models else ""
         hint = f"check --model '{dialect.model}' and --api{listed}"
     elif record.http_status in _REFUSED:
-        hint = "set OPENAI_API_KEY, or give -H 'Authorization: Bearer ...'"
+        hint = key_hint(api)
     elif record.error_kind == "not_streamed":
         hint = 'benchlab measures streams; does the server know "stream": true?'
     elif served.models and dialect.model not in served.models:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchlab.campaign.spec import EngineSpec, Load, RunSpec, parse_warmup
+from benchlab.clients.apis import APIS, key_headers
 from benchlab.clients.base import Timeouts
 from benchlab.clients.endpoint import parse_endpoint
 from benchlab.errors import NotComparableError, UsageError
@@ -53,7 +53,7 @@ def build(flags: Mapping[str, Any], *, sweep: bool, argv: Sequence[str]) -> tupl
         url=url,
         engine=_engine(flags) if engine else None,
         model=flags["model"],
-        api=one_of(flags["api"], ("chat", "completions"), "--api"),
+        api=one_of(flags["api"], APIS, "--api"),
         duration_ns=duration_ns,
         requests=requests,
         warmup=parse_warmup(flags["warmup"], duration_ns=duration_ns, requests=requests),
@@ -61,7 +61,7 @@ def build(flags: Mapping[str, Any], *, sweep: bool, argv: Sequence[str]) -> tupl
         think_ns=parse_duration_ns(flags["think"], flag="--think", allow_zero=True) if flags["think"] else 0,
         max_inflight=flags["max_inflight"],
         timeouts=parse_timeouts(flags["timeout"]),
-        headers=parse_headers(flags["header"] or []),
+        headers=parse_headers(flags["header"] or [], flags["api"]),
         extra=_body(flags["body"]),
         seed=flags["seed"],
         arrival_seed=flags["arrival_seed"],
@@ -200,18 +200,15 @@ def _engine(flags: Mapping[str, Any]) -> EngineSpec:
     )
 
 
-def parse_headers(texts: Sequence[str]) -> dict[str, str]:
-    """'Name: value' -> headers; OPENAI_API_KEY becomes an Authorization header unless one is given."""
+def parse_headers(texts: Sequence[str], api: str = "chat") -> dict[str, str]:
+    """'Name: value' -> headers; the key of the environment (`clients.apis`) becomes one unless one is given."""
     headers: dict[str, str] = {}
     for text in texts:
         name, colon, value = text.partition(":")
         if not colon or not name.strip() or any(letter in text for letter in "\r\n\0"):
             raise UsageError("a header needs a name and a value", where="-H", hint="write -H 'Name: value'")
         headers[name.strip()] = value.strip()
-    key = os.environ.get("OPENAI_API_KEY")
-    if key and not any(name.lower() == "authorization" for name in headers):
-        headers["Authorization"] = f"Bearer {key}"
-    return headers
+    return headers | key_headers(api, headers)
 
 
 def _body(text: str | None) -> dict[str, Any]:

@@ -27,7 +27,7 @@ class Exchange(Protocol):
 
     def headers(self, ns: int, status: int, headers: dict[str, str]) -> None: ...
     def body(self, data: bytes, ns: int, since_ns: int, kernel: bool) -> None: ...
-    def complete(self, ns: int) -> None: ...
+    def complete(self, ns: int, *, framed: bool) -> None: ...
     def lost(self, ns: int, why: str, *, any_byte: bool) -> None: ...
 
 
@@ -179,7 +179,7 @@ class Connection:
                 self.close()
             self._exchange = None
             if exchange is not None:
-                exchange.complete(self._stamp_ns)
+                exchange.complete(self._stamp_ns, framed=True)
             return
         if not self._headers_done:
             self._head_bytes += len(data)
@@ -192,7 +192,7 @@ class Connection:
         exchange = self._exchange
         if exchange is not None and self._headers_done and not self._has_length:
             self.close()
-            exchange.complete(self._stamp_ns)  # a body without a length ends with its connection
+            exchange.complete(self._stamp_ns, framed=False)  # a body without a length ends with its connection
         else:
             self._lose(self._send_fault or "the server closed the connection")
 

@@ -11,7 +11,8 @@ from urllib.parse import quote, urlsplit
 from benchlab.errors import TargetError, UsageError
 from benchlab.records.manifest import redact_text
 
-_SUFFIXES = ("/chat/completions", "/completions", "/messages", "/v1/models", "/v1")
+_SUFFIXES = ("/chat/completions", "/completions", "/messages", "/generate_stream", "/v1/models", "/v1")
+_TRITON = re.compile(r"/v2/models/[^/]+(/generate(_stream)?)?$")
 _LOOPBACK_V4 = re.compile(r"127(\.\d{1,3}){1,3}")
 PROXY_VARIABLES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
 
@@ -76,6 +77,7 @@ def parse_endpoint(url: str, *, flag: str = "-u/--url") -> Endpoint:
     except UnicodeError as error:
         raise UsageError(f"'{shown}' names no host: {error}", where=flag, hint="write http://127.0.0.1:8000") from error
     prefix = quote(parts.path, safe="/%:@!$&'()*+,;=~").rstrip("/")
+    prefix = _TRITON.sub("", prefix)
     for suffix in _SUFFIXES:
         prefix = prefix.removesuffix(suffix)
     return Endpoint(parts.scheme, host, port or {"http": 80, "https": 443}[parts.scheme], prefix.rstrip("/"))

@@ -101,7 +101,7 @@ class StreamExchange:
         else:
             self._sniff(data, ns, since_ns)
 
-    def complete(self, ns: int) -> None:
+    def complete(self, ns: int, *, framed: bool) -> None:
         if self._waiter.done():
             return
         if self._status not in _OK:
@@ -112,7 +112,7 @@ class StreamExchange:
             self._recorder.fail(Outcome.INCOMPLETE, "the answer has no content", ns=ns, kind="empty")
         else:
             self._deliver(self._sse.close(), ns, 0)
-            self._conversation.ended(ns)
+            self._conversation.ended(ns, framed=framed)
         self._finish(reusable=True)
 
     def lost(self, ns: int, why: str, *, any_byte: bool) -> None:

@@ -61,7 +61,7 @@ class NativeClient:
         self._loop = asyncio.get_running_loop()
         self._idle: list[Connection] = []
         self._bodies: dict[int, tuple[WorkloadItem, bytes]] = {}
-        self._head = _head(endpoint, dialect.path, headers or {})
+        self._head = _head(endpoint, dialect, headers or {})
         self._stamps = stamps or Stamps(clock)  # last: it opens a socket, and what is above may raise
         self.counts = ClientCounts()
 
@@ -204,7 +204,7 @@ def explain_connect_error(error: OSError) -> tuple[str, str]:
     return f"cannot connect: {error.strerror or error}", kind.get(error.errno or 0, "connect")
 
 
-def _head(endpoint: Endpoint, path: str, headers: Mapping[str, str]) -> bytes:
+def _head(endpoint: Endpoint, dialect: Dialect, headers: Mapping[str, str]) -> bytes:
     """The request's head up to the value of its request id. The user's headers win over ours."""
     ours = {
         "Host": endpoint.authority,
@@ -212,9 +212,10 @@ def _head(endpoint: Endpoint, path: str, headers: Mapping[str, str]) -> bytes:
         "Content-Type": "application/json",
         "Accept-Encoding": "identity",  # a compressed stream has no event times
         "User-Agent": "benchlab",
+        **dialect.headers,
     }
     theirs = {name.lower() for name in headers}
-    lines = [f"POST {endpoint.prefix}{path} HTTP/1.1"]
+    lines = [f"POST {endpoint.prefix}{dialect.path} HTTP/1.1"]
     for name, value in [*((n, v) for n, v in ours.items() if n.lower() not in theirs), *headers.items()]:
         if any(letter in value for letter in _FORBIDDEN) or not _NAME.fullmatch(name) or name.lower() in _RESERVED:
             raise UsageError(f"the header '{name}' cannot be sent", where="-H", hint="write -H 'Name: value'")

@@ -11,12 +11,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from benchlab.clients.dialect import MAX_MESSAGE, describe_error
+from benchlab.clients.dialect import count_of, flat_prompt, read_object, stream_error, whole_body
 from benchlab.records.event import VISIBLE, Kind, Outcome
 from benchlab.records.recorder import Recorder
 from benchlab.workload.item import WorkloadItem
-
-_decode = msgspec.json.Decoder().decode
 
 
 class OpenAI:
@@ -25,13 +23,14 @@ class OpenAI:
     def __init__(self, api: Literal["chat", "completions"], model: str, extra: dict[str, Any] | None = None) -> None:
         self.api, self.model, self.extra = api, model, extra or {}
         self.path = "/v1/chat/completions" if api == "chat" else "/v1/completions"
+        self.headers: dict[str, str] = {}
 
     def body(self, item: WorkloadItem) -> bytes:
         document: dict[str, Any] = {"model": self.model}
         if self.api == "chat":
             document["messages"] = item.messages or [{"role": "user", "content": item.prompt or ""}]
         else:
-            document["prompt"] = item.prompt if item.prompt is not None else flat_prompt(item.messages or [])
+            document["prompt"] = flat_prompt(item)
         document |= {"stream": True, "stream_options": {"include_usage": True}}
         if item.output_tokens is not None:
             document["max_tokens"] = item.output_tokens
@@ -44,11 +43,6 @@ class OpenAI:
     def conversation(self, recorder: Recorder, item: WorkloadItem) -> OpenAIConversation:
         asked = (item.sampling or {}).get("n", self.extra.get("n", 1))
         return OpenAIConversation(recorder, choices=asked if isinstance(asked, int) else 1)
-
-
-def flat_prompt(messages: list[dict[str, Any]]) -> str:
-    """Chat messages as one prompt for a completions endpoint: their texts, a blank line between them."""
-    return "\n\n".join(str(message.get("content") or "") for message in messages)
 
 
 class OpenAIConversation:
@@ -74,16 +68,11 @@ class OpenAIConversation:
         if not data.strip():
             recorder.chunk(ns, Kind.EMPTY, slack_ns=slack_ns)  # a keep-alive in the clothes of an event
             return
-        try:
-            document = _decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            recorder.fail(Outcome.ERROR_PROTOCOL, f"an event is not JSON: {error}"[:MAX_MESSAGE], ns=ns, kind="json")
-            return
-        if not isinstance(document, dict):
-            recorder.fail(Outcome.ERROR_PROTOCOL, "an event holds no JSON object", ns=ns, kind="json")
+        document = read_object(recorder, data, ns)
+        if document is None:
             return
         if document.get("error") or name == b"error" or document.get("object") == "error":
-            self._error(document, ns, slack_ns)
+            stream_error(recorder, document, ns, slack_ns)
             return
         choices = document.get("choices")
         text, kind = self._read_choices(choices if isinstance(choices, list) else [])
@@ -96,37 +85,15 @@ class OpenAIConversation:
         recorder.chunk(ns, kind, tokens=tokens if kind in VISIBLE else None, slack_ns=slack_ns, text=text)
 
     def whole(self, body: bytes, ns: int) -> None:
-        try:
-            document = _decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            words = "HTML" if body.lstrip()[:1] == b"<" else "neither events nor JSON"
-            self._recorder.fail(Outcome.ERROR_PROTOCOL, f"the server answered {words}", ns=ns, kind="body")
-            return
-        if isinstance(document, dict) and (document.get("error") or document.get("object") == "error"):
-            self._error(document, ns, 0)
-            return
-        self._recorder.fail(
-            Outcome.ERROR_PROTOCOL,
-            "the server did not stream: it sent one JSON body, so no token has a time",
-            ns=ns,
-            kind="not_streamed",
-        )
+        whole_body(self._recorder, body, ns)
 
-    def ended(self, ns: int) -> None:
+    def ended(self, ns: int, *, framed: bool = True) -> None:
         if self._finished and (self._open or len(self._finished) < self._choices):
             self._recorder.finish_reason = None
             of = max(self._choices, len(self._finished) + len(self._open))
             words = f"the stream ended with {len(self._finished)} of {of} choices finished"
             self._recorder.fail(Outcome.INCOMPLETE, words, ns=ns, kind="choices")
         self._recorder.end(ns)
-
-    def _error(self, document: dict[str, Any], ns: int, slack_ns: int) -> None:
-        error = document.get("error")
-        detail = error if isinstance(error, dict) else document
-        code = detail.get("code") or detail.get("type")
-        self._recorder.chunk(ns, Kind.ERROR, slack_ns=slack_ns)
-        kind = str(code)[:64] if code is not None else None
-        self._recorder.fail(Outcome.ERROR_STREAM, describe_error(document)[:MAX_MESSAGE], ns=ns, kind=kind)
 
     def _read_choices(self, choices: list[Any]) -> tuple[str, Kind | None]:
         """Text and kind of an event; notes which choices are open and which have finished."""
@@ -153,26 +120,22 @@ class OpenAIConversation:
 
     def _read_usage(self, usage: dict[str, Any], *, has_choices: bool, kind: Kind | None) -> int | None:
         """Take the server's counts; returns the tokens of this very event where usage came on every event so far."""
-        output = _count(usage, "completion_tokens")
-        details = usage.get("completion_tokens_details") or {}
-        prompt_details = usage.get("prompt_tokens_details") or {}
+        output = count_of(usage, "completion_tokens")
         if not has_choices:
             self._usage_only += 1
             if self._choices > 1 and self._usage_only > 1 and output is not None:
                 output += self._recorder.output_tokens or 0  # one usage event a choice: their sum is the answer's
         self._recorder.usage(
-            prompt=_count(usage, "prompt_tokens"),
+            prompt=count_of(usage, "prompt_tokens"),
             output=output,
-            reasoning=_count(details, "reasoning_tokens") if isinstance(details, dict) else None,
-            cached=_count(prompt_details, "cached_tokens") if isinstance(prompt_details, dict) else None,
+            reasoning=count_of(usage.get("completion_tokens_details"), "reasoning_tokens"),
+            cached=count_of(usage.get("prompt_tokens_details"), "cached_tokens"),
         )
         if kind in VISIBLE and self._usage_always and output is not None:
             return self._recorder.tokens_so_far(output)
         return None
 
 
-_MAX_COUNT = 2**31
-"""No answer has that many tokens, and a larger number would not fit the records."""
 _KINDS = (Kind.CONTENT, Kind.REASONING, Kind.TOOL_CALL, Kind.FINISH, Kind.ROLE, Kind.EMPTY)
 _RANK = {kind: rank for rank, kind in enumerate(_KINDS)}
 
@@ -210,8 +173,3 @@ def _tool_text(delta: dict[str, Any]) -> str:
         if isinstance(function, dict):
             pieces += [str(function.get(key) or "") for key in ("name", "arguments")]
     return "".join(pieces)
-
-
-def _count(usage: dict[str, Any], key: str) -> int | None:
-    value = usage.get(key)
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MAX_COUNT else None

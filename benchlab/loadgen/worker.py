@@ -15,10 +15,10 @@ import threading
 from pathlib import Path
 from typing import IO
 
+from benchlab.clients.apis import make_dialect
 from benchlab.clients.base import Timeouts
 from benchlab.clients.endpoint import parse_endpoint
 from benchlab.clients.native import NativeClient
-from benchlab.clients.openai import OpenAI
 from benchlab.clients.stamps import Stamps
 from benchlab.clock import SystemClock
 from benchlab.errors import BenchlabError
@@ -64,7 +64,7 @@ def main() -> int:
 async def _serve(job: WorkerJob, commands: IO[bytes], replies: IO[bytes], loop_name: str) -> None:
     clock = SystemClock()
     stamps = Stamps(clock, kernel=job.kernel_stamps)
-    dialect = OpenAI("completions" if job.api == "completions" else "chat", job.model, job.extra)
+    dialect = make_dialect(job.api, job.model, job.extra)
     timeouts = Timeouts(job.connect_timeout_ns, job.first_content_timeout_ns, job.gap_timeout_ns, job.total_timeout_ns)
     endpoint = parse_endpoint(job.url)
     client = NativeClient(endpoint, dialect, clock=clock, headers=job.headers, timeouts=timeouts, stamps=stamps)

@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from benchlab.clients.apis import make_dialect
 from benchlab.clients.base import ByteLimits, Timeouts
 from benchlab.clients.endpoint import parse_endpoint
 from benchlab.clients.native import NativeClient
-from benchlab.clients.openai import OpenAI
 from benchlab.clients.stamps import Stamps
 from benchlab.clock import Clock, SystemClock
 from benchlab.records.event import VISIBLE, Kind
@@ -70,7 +70,7 @@ async def client_for(
     clock = clock or SystemClock()
     client = NativeClient(
         parse_endpoint(url),
-        OpenAI("chat" if api == "chat" else "completions", "m"),
+        make_dialect(api, "m"),
         clock=clock,
         headers=headers,
         timeouts=timeouts,
