@@ -1,4 +1,4 @@
-"""`python -m benchlab_engine serve|fetch`: the command line. No logic."""
+"""`python -m benchlab_engine serve|fetch|fit`: the command line. No logic."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code: 0 done, 2 usage, 3 cannot load or bind."""
     from benchlab_engine import fetch
     from benchlab_engine.serve import options
+    from benchlab_engine.sim import fit
 
     parser = argparse.ArgumentParser(prog="benchlab_engine", description="The bundled reference engine.")
     commands = parser.add_subparsers(dest="command", required=True)
     options.add_arguments(commands.add_parser("serve", help="serve a model over HTTP"))
     fetcher = commands.add_parser("fetch", help="put a real model into the user's cache and print its path")
     fetcher.add_argument("name", help=f"one of: {', '.join(fetch.SOURCES)}")
+    fitting = commands.add_parser("fit", help="fit a cost model to a journal, for --runner paced:fitted:FILE")
+    fit.add_arguments(fitting)
     try:
         given = parser.parse_args(argv)
     except SystemExit as done:
@@ -26,6 +29,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if given.command == "fetch":
             print(fetch.fetch(given.name))  # noqa: T201
+            return 0
+        if given.command == "fit":
+            print(fit.run(given))  # noqa: T201
             return 0
         from benchlab_engine.serve.run import serve
 
