@@ -114,7 +114,7 @@ def _pack(weight: Tensor) -> Tensor:
 @functools.cache
 def _packable(dtype: torch.dtype) -> bool:
     """Whether this build and this CPU multiply blocked weights of dtype: tried once, with a small product."""
-    if dtype not in {torch.float32, torch.bfloat16} or not torch.backends.mkldnn.is_available():
+    if dtype not in {torch.float32, torch.bfloat16} or not torch._C._has_mkldnn:
         return False
     try:
         if dtype == torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
