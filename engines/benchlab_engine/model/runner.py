@@ -1,45 +1,141 @@
 """The Runner over a real decoder.
 
-The one idea: a plan becomes a batch, the batch logits, the logits tokens. It keeps nothing about a request: all it
-needs is in the plan and in the cache. It must not know how plans are made.
+The one idea: a plan becomes a batch, the batch logits, the logits tokens; a draft model, where there is one, proposes
+first, and its proposals join the batch. It keeps nothing about a request: all it needs is in the plan and in the
+caches. It must not know how plans are made.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Protocol
 
 import torch
+from torch import Tensor
 
-from benchlab_engine.core.plan import GREEDY, StepPlan, StepResult, Work
-from benchlab_engine.model.batch import make_batch
+from benchlab_engine.core.plan import GREEDY, Sampling, StepPlan, StepResult, Work
+from benchlab_engine.errors import EngineError
+from benchlab_engine.model.batch import Batch, make_batch
 from benchlab_engine.model.decoder import Decoder
+from benchlab_engine.model.draft import Draft
 from benchlab_engine.model.kv import PagedKv
-from benchlab_engine.model.sampler import sample
+from benchlab_engine.model.logits import LogitsError
+from benchlab_engine.model.verify import Proposal, answer
+
+_MIXED = Sampling(temperature=1.0, top_p=0.9)  # what a warm-up draws with, in turn with greedy
+
+
+class Forward(Protocol):
+    """What computes a batch: the decoder, or its captured graphs."""
+
+    def forward(self, batch: Batch, kv: PagedKv) -> Tensor:
+        """Logits [len(batch.last), vocab] float32."""
+        ...
 
 
 class TorchRunner:
-    """A decoder with its paged cache."""
+    """A decoder with its paged cache; graphs: what runs it faster; draft: what proposes tokens."""
 
-    def __init__(self, decoder: Decoder, kv: PagedKv) -> None:
+    def __init__(
+        self, decoder: Decoder, kv: PagedKv, *, graphs: Forward | None = None, draft: Draft | None = None
+    ) -> None:
+        if draft is not None:
+            draft.check(decoder, kv)
         self.decoder = decoder
         self.kv = kv
+        self.draft = draft
+        self._model: Forward = graphs or decoder
 
     def execute(self, plan: StepPlan) -> StepResult:
-        """Compute the plan's positions and draw its tokens."""
+        """Compute the plan's positions and draw its tokens. EngineError names the phase that failed."""
         start = time.perf_counter_ns()
+        works, draft = plan.works, self.draft
+        proposals = {work.request_id: Proposal(work.token_ids[-work.num_drafts :]) for work in works if work.num_drafts}
         with torch.inference_mode():
-            batch = make_batch(plan.works, self.kv.block_size)
-            logits = self.decoder.forward(batch, self.kv)
-            samplings = [work.sampling for work in batch.sampling]
-            tokens = sample(logits, samplings, [work.output_index for work in batch.sampling])
-        names = [work.request_id for work in batch.sampling]
-        return StepResult(
-            {name: (token,) for name, token in zip(names, tokens, strict=True)}, time.perf_counter_ns() - start
+            if plan.copies:
+                with _phase("block copy"):
+                    self.kv.copy(plan.copies)
+                    if draft is not None:
+                        draft.kv.copy(plan.copies)
+            if draft is not None:
+                with _phase("draft"):
+                    drafted = draft.propose(works)
+                works = tuple(_with_proposal(work, drafted.get(work.request_id)) for work in works)
+                proposals |= drafted
+            with _phase("forward"):
+                batch = make_batch(works, self.kv.block_size)
+                logits = self._model.forward(batch, self.kv)
+            with _phase("sampling"):
+                num_rows = getattr(batch, "num_rows", (1,) * len(batch.sampling))
+                found = answer(logits, batch.sampling, num_rows, proposals)
+            if draft is not None:
+                with _phase("draft"):
+                    draft.follow(plan.works, drafted, found.tokens)
+        return StepResult(found.tokens, time.perf_counter_ns() - start, found.logprobs)
+
+    def warm_up(
+        self, max_seqs: int = 1, max_batched_tokens: int = 0, *, context: int = 0, num_to_draft: int = 0
+    ) -> None:
+        """Run the largest steps, so that no request pays for first touches and peak memory can be seen beforehand.
+
+        One chunk of max_batched_tokens (0: a block's less one), then a decode step of max_seqs sequences of context
+        positions each (0: an even share of the pool). Both are cut to what the pool and the model hold. It overwrites
+        blocks, so it is for the time before the first request.
+        """
+        size = self.kv.block_size
+        slots = self.kv.keys.shape[1]
+        limit = min(slots, self.decoder.config.max_positions)
+        count = min(max_batched_tokens or max(1, size - 1), limit)
+        self._run([Work("warm-up", (0,) * count, 0, _first_blocks(count, size), True, False)])
+        length = min(context or slots // max_seqs, limit)
+        to_draft = min(num_to_draft, length - 1) if self.draft else 0
+        start = max(0, length - 1 - to_draft)
+        self._run(
+            [
+                Work(
+                    f"warm-up {place}",
+                    (0,),
+                    start,
+                    _first_blocks(start + 1 + to_draft, size),
+                    True,
+                    True,
+                    _MIXED if place % 2 else GREEDY,
+                    num_to_draft=to_draft,
+                )
+                for place in range(max_seqs)
+            ]
         )
 
-    def warm_up(self) -> None:
-        """Run one chunk and one step into block 0, so that the first request does not pay for first touches."""
-        size = self.kv.block_size
-        for start, count in ((0, max(1, size - 1)), (max(0, size - 1), 1)):
-            work = Work("warm-up", (0,) * count, start, (0,), True, count == 1, GREEDY)
-            self.execute(StepPlan(0, (work,)))
+    def _run(self, works: Sequence[Work]) -> None:
+        self.execute(StepPlan(0, tuple(works)))
+
+
+def _first_blocks(positions: int, size: int) -> tuple[int, ...]:
+    return tuple(range(-(-positions // size)))
+
+
+def _with_proposal(work: Work, proposal: Proposal | None) -> Work:
+    if proposal is None:
+        return work
+    tokens = proposal.tokens
+    return replace(work, token_ids=work.token_ids + tokens, num_drafts=len(tokens), num_to_draft=0)
+
+
+@contextmanager
+def _phase(name: str) -> Iterator[None]:
+    """Put the phase's name before what went wrong in it."""
+    try:
+        yield
+    except LogitsError as error:
+        raise LogitsError(f"{name}: {error}", error.request_ids) from None
+    except EngineError as error:
+        raise EngineError(f"{name}: {error}", error.code) from error
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        raise EngineError(
+            f"{name}: no memory ({error}); lower --max-batched-tokens, --max-seqs or --kv-blocks"
+        ) from error
+    except Exception as error:
+        raise EngineError(f"{name}: {type(error).__name__}: {error}") from error

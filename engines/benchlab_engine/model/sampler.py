@@ -1,7 +1,8 @@
 """One token from each row of logits.
 
-The one idea: chance is one number in [0, 1) made of a request's seed and the token's index, so equal logits and a seed
-give the same token whatever else is in the batch, and after a preemption too. It must not know requests otherwise.
+The one idea: chance is one number in [0, 1) made of a request's seed, the token's index and what it is for, so equal
+logits and a seed give the same token whatever else is in the batch, and after a preemption too. It must not know
+requests otherwise.
 """
 
 from __future__ import annotations
@@ -14,36 +15,63 @@ import torch
 from torch import Tensor
 
 from benchlab_engine.core.plan import Sampling
+from benchlab_engine.model.logits import CHUNK, Row, Weights, best, chunk_sums, edited, groups, weighed
+
+# What a number is for. Numbers of different streams have nothing to do with each other.
+DRAW, ACCEPT, REDRAW, DRAFT = 0, 1, 2, 3
 
 
-def uniform(seed: int, index: int) -> float:
+def uniform(seed: int, index: int, stream: int = DRAW) -> float:
     """A number in [0, 1) that depends on nothing else."""
-    digest = hashlib.blake2b(struct.pack("<qq", seed % 2**63, index), digest_size=8).digest()
-    return (int.from_bytes(digest, "little") >> 11) / float(1 << 53)
+    named = struct.pack("<qq", seed % 2**63, index) + (struct.pack("<q", stream) if stream else b"")
+    return (int.from_bytes(hashlib.blake2b(named, digest_size=8).digest(), "little") >> 11) / float(1 << 53)
 
 
 def sample(logits: Tensor, samplings: Sequence[Sampling], indices: Sequence[int]) -> list[int]:
-    """logits: [rows, vocab] float32. indices: how many tokens each request has had before."""
-    tokens = logits.argmax(dim=-1)
-    drawn = [row for row, sampling in enumerate(samplings) if sampling.temperature > 0]
-    if drawn:
-        chosen = [samplings[row] for row in drawn]
-        points = [uniform(samplings[row].seed, indices[row]) for row in drawn]
-        tokens[drawn] = _draw(logits[drawn], chosen, points)
+    """Tokens of rows [rows, vocab] that know no bans and no history."""
+    return choose(logits, [Row(sampling, index) for sampling, index in zip(samplings, indices, strict=True)])
+
+
+def choose(logits: Tensor, rows: Sequence[Row], stream: int = DRAW) -> list[int]:
+    """A token for each row. logits: the model's, [rows, vocab] float32, on any device. LogitsError names a bad row."""
+    logits = edited(logits, rows)
+    tops, tokens = best(logits, rows)
+    for chosen in groups(rows):
+        drawing = [rows[place] for place in chosen]
+        whole = len(chosen) == len(rows)
+        part = weighed(logits if whole else logits[chosen], drawing, tops if whole else tops[chosen])
+        tokens[chosen] = draw(part, [uniform(row.sampling.seed, row.index, stream) for row in drawing])
     return [int(token) for token in tokens.tolist()]
 
 
-def _draw(logits: Tensor, samplings: Sequence[Sampling], points: Sequence[float]) -> Tensor:
-    """Sort, cut by top-k and top-p, and look the point up in what is left."""
-    heat = torch.tensor([sampling.temperature for sampling in samplings])[:, None]
-    ordered, names = (logits / heat).sort(dim=-1, descending=True, stable=True)
-    rank = torch.arange(logits.shape[-1])[None, :]
-    top_k = torch.tensor([sampling.top_k or logits.shape[-1] for sampling in samplings])[:, None]
-    chances = ordered.masked_fill(rank >= top_k, -torch.inf).double().softmax(dim=-1)
-    top_p = torch.tensor([sampling.top_p for sampling in samplings], dtype=torch.float64)[:, None]
-    before = chances.cumsum(dim=-1) - chances
-    chances = chances.masked_fill((before >= top_p) & (rank > 0), 0.0)
-    reach = chances.cumsum(dim=-1)
-    point = torch.tensor(points, dtype=torch.float64)[:, None] * reach[:, -1:]
-    row = torch.searchsorted(reach, point, right=True).clamp(max=logits.shape[-1] - 1)
-    return names.gather(1, row).squeeze(1)
+def draw(weights: Weights, points: Sequence[float]) -> Tensor:
+    """Tokens [rows]: where each row's running sum passes its point's share of the whole; never one of weight 0.
+
+    A whole vocabulary is looked up in two steps, first among sums of CHUNK neighbours: a running sum of all of it in
+    float64 would cost more than everything else here.
+    """
+    values, ids = weights.values, weights.ids
+    share = torch.tensor(points, dtype=torch.float64, device=values.device)[:, None]
+    if ids is not None:
+        return ids.gather(1, _passed(values.double(), share)[0][:, None]).squeeze(1)
+    chunk, within = _passed(chunk_sums(values), share)
+    part = values.view(len(values), -1, CHUNK)[torch.arange(len(values), device=values.device), chunk]
+    return chunk * CHUNK + _passed(part.double(), within)[0]
+
+
+def pick(values: Tensor, point: float) -> int:
+    """The same for one row of weights [vocab], its columns being the tokens."""
+    share = torch.tensor([[point]], dtype=torch.float64, device=values.device)
+    return int(_passed(values.double()[None], share)[0])
+
+
+def _passed(values: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+    """The column [rows], and how much of that column lies before the point, as a share [rows, 1] in [0, 1)."""
+    reach = values.cumsum(dim=-1)
+    total = reach[:, -1:].contiguous()
+    point = share * total
+    last = torch.searchsorted(reach, total)  # the last column with weight, should the point have been rounded up to it
+    column = torch.minimum(torch.searchsorted(reach, point, right=True), last)
+    weight = values.gather(1, column)
+    inside = (point - (reach.gather(1, column) - weight)) / weight
+    return column.squeeze(1), inside.clamp(0.0, 1.0 - 2.0**-53)
