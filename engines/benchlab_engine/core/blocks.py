@@ -65,6 +65,14 @@ class BlockPool:
         """Blocks that num_tokens positions fill, the last one perhaps in part."""
         return -(-num_tokens // self.block_size)
 
+    def is_shared(self, block: int) -> bool:
+        """More than one reference: nobody may write into it."""
+        return self._references[block] > 1
+
+    def is_known(self, block: int) -> bool:
+        """It holds a published prefix, which is never rewritten."""
+        return self._hash[block] is not None
+
     def find(self, hashes: Iterable[bytes]) -> list[int]:
         """The blocks of the longest known prefix of these hashes. Counts nothing and takes nothing."""
         found: list[int] = []

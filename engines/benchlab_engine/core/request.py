@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from benchlab_engine.core.plan import GREEDY, Sampling
+from benchlab_engine.core.propose import NgramIndex
 
 
 class RequestState(StrEnum):
@@ -80,26 +81,30 @@ class Request:
         "blocks",
         "computed",
         "finish",
+        "grams",
         "hashes",
         "num_cached",
         "num_published",
         "output",
+        "rank",
         "spec",
         "state",
         "times",
     )
 
-    def __init__(self, spec: RequestSpec, times: RequestTimes) -> None:
+    def __init__(self, spec: RequestSpec, times: RequestTimes, rank: tuple[int, int] = (0, 0)) -> None:
         self.spec = spec
         self.times = times
+        self.rank = rank  # place among all requests, least first: aged priority, then arrival; it never changes
         self.state = RequestState.WAITING
         self.output: list[int] = []
         self.computed = 0
-        self.blocks: list[int] = []
+        self.blocks: tuple[int, ...] = ()  # a tuple, so that most steps hand it on as it is
         self.hashes: list[bytes] = []  # of this request's full blocks, as far as they are known
         self.num_cached = 0  # prompt tokens found in the prefix cache at first admission
         self.num_published = 0  # of its blocks, those that the pool knows by hash
         self.finish: FinishReason | None = None
+        self.grams: NgramIndex | None = None  # once its own text is used to guess how it goes on
 
     @property
     def wanted(self) -> int:

@@ -1,46 +1,28 @@
 """Which tokens are computed next.
 
 The one idea: each step lets tokens *computed* catch up with tokens *wanted* under a token budget: decode steps first,
-prompt chunks in the rest, in order of arrival. Prefill, chunking, prefix reuse and recomputation after a preemption
-are the same arithmetic. It must not know tensors or wire, read a clock or draw chance: time is handed in.
+prompt chunks in the rest, in order of arrival, and proposals in what is left then. So speculation never delays a
+prompt nor takes a block from anybody: it uses the room that a busy engine does not have. Prefill, chunking, prefix
+reuse and recomputation after a preemption are the same arithmetic. It must not know tensors or wire, read a clock or
+draw chance: time is handed in.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from benchlab_engine.core.admission import Limits, Refusal, RefusalKind, refuse
-from benchlab_engine.core.blocks import BlockPool, chain_hash, root_hash
+from benchlab_engine.core.admission import Refusal, RefusalKind, refuse
+from benchlab_engine.core.config import POLICIES, SPECULATE, SchedulerConfig
+from benchlab_engine.core.deadlines import Deadlines
 from benchlab_engine.core.plan import StepPlan, StepResult, TokenLogprobs, Work
+from benchlab_engine.core.propose import SpeculationCounts
 from benchlab_engine.core.request import FinishReason, Request, RequestSpec, RequestState, RequestTimes
+from benchlab_engine.core.room import Room, same_prefix
+from benchlab_engine.core.shares import OUTPUT_WEIGHT, PROMPT_WEIGHT, Shares
 from benchlab_engine.core.waiting import WaitingLine
+from benchlab_engine.core.works import decode_work, guess, prompt_work
 
-POLICIES = ("continuous", "static", "dynamic")
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulerConfig:
-    """max_batched_tokens: of one step. max_prefill_tokens: of those, at most so many of prompts (0: no own limit).
-
-    policy: continuous admits whenever there is a slot; static only into an empty batch; dynamic the same, once the
-    batch can be filled or its oldest has waited batch_wait_ns. model_id: keeps prefixes of unlike models apart.
-    """
-
-    max_seqs: int = 16
-    max_batched_tokens: int = 512
-    max_prefill_tokens: int = 0
-    block_size: int = 16
-    num_blocks: int = 1024
-    max_model_len: int = 8192
-    queue_limit: int = 256
-    policy: str = "continuous"
-    prefix_cache: bool = True
-    batch_wait_ns: int = 50_000_000
-    model_id: str = ""
-
-    def limits(self) -> Limits:
-        """What admission needs to know of this."""
-        return Limits(self.max_model_len, self.max_seqs, self.num_blocks, self.block_size, self.queue_limit)
+__all__ = ["POLICIES", "SPECULATE", "Emission", "Scheduler", "SchedulerConfig"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +41,19 @@ class Scheduler:
     """Owns the requests and the pool. plan() decides, settle() takes the result in, _end() is the one way out."""
 
     def __init__(self, config: SchedulerConfig) -> None:
-        if config.policy not in POLICIES:
-            raise ValueError(f"policy {config.policy!r} is not one of {', '.join(POLICIES)}")
-        if config.max_batched_tokens < config.max_seqs:
-            raise ValueError(
-                f"max_batched_tokens {config.max_batched_tokens} is below max_seqs {config.max_seqs}: "
-                "a step could not hold one token of each running request"
-            )
+        config.check()
         self.config = config
-        self.pool = BlockPool(config.num_blocks, config.block_size)
+        self.room = Room(config)
+        self.pool = self.room.pool
         self.running: dict[str, Request] = {}  # in order of admission
-        self.waiting = WaitingLine()
+        self.waiting = WaitingLine(Shares() if config.fair_share else None)
         self.requests: dict[str, Request] = {}
         self.num_preemptions = 0
+        self.speculation = SpeculationCounts(config.num_drafts)
+        self._limits = config.limits()
+        self._deadlines = Deadlines()
         self._number = 0
+        self._arrivals = 0
         self._released: list[str] = []
         self._preempted: list[str] = []
         self._news: list[Emission] = []
@@ -83,15 +64,22 @@ class Scheduler:
         """Join the line, or be told why not. times: where the request's times are to be written."""
         if spec.request_id in self.requests:
             return Refusal(RefusalKind.DUPLICATE, f"a request with the id {spec.request_id!r} is in the engine already")
-        refusal = refuse(spec, self.config.limits(), len(self.requests))
+        refusal = refuse(spec, self._limits, len(self.requests))
         if refusal is not None:
             return refusal
-        request = Request(spec, times or RequestTimes())
+        age = self.config.age_ns
+        self._arrivals += 1
+        rank = (spec.priority * age + now_ns if age else spec.priority, self._arrivals)
+        request = Request(spec, times or RequestTimes(), rank)
         if request.times.accepted is None:
             request.times.accepted = now_ns
         request.times.queued = now_ns
         self.requests[spec.request_id] = request
-        self.waiting.append(request)
+        self._deadlines.watch(request, now_ns)
+        if self._waits_for_parent(spec):
+            self.waiting.set_aside(request)
+        else:
+            self.waiting.append(request)
         return None
 
     def cancel(self, request_id: str, now_ns: int, reason: FinishReason = FinishReason.CANCELLED) -> bool:
@@ -108,23 +96,34 @@ class Scheduler:
         news, self._news = self._news, []
         return news
 
+    def counts(self) -> tuple[int, int, int]:
+        """Free blocks, running requests, waiting requests."""
+        return self.pool.num_free, len(self.running), len(self.waiting)
+
     # -- the two halves of a step -------------------------------------------------------------------------------
 
     def plan(self, now_ns: int) -> StepPlan:
-        """Decide the next step. It holds no work when nothing can run."""
-        for request in self.waiting.overdue(now_ns):
-            self.cancel(request.spec.request_id, now_ns, FinishReason.EXPIRED)
-        works: dict[str, Work] = {}
-        budget = self.config.max_batched_tokens
-        for request in list(self.running.values()):
-            if budget and request.is_decoding and self._grow(request, now_ns):
-                works[request.spec.request_id] = self._work(request, 1)
-                budget -= 1
-        self._plan_prompts(works, budget, now_ns)
+        """Decide the next step. It holds no work, and takes no number, when nothing can run."""
+        for name in self._deadlines.due(now_ns):
+            started = self.requests[name].times.admitted is not None
+            self.cancel(name, now_ns, FinishReason.DEADLINE if started else FinishReason.EXPIRED)
+        decodes, prompts = self._grow_decodes(now_ns)
+        budget = self.config.max_batched_tokens - len(decodes)
+        chunks = self._plan_prompts(prompts, budget, now_ns)
+        budget -= sum(count for _, count in chunks)
+        works = [decode_work(request) for request in decodes]
+        if self.config.speculate != "none" and budget:
+            self._add_drafts(decodes, works, budget)
+        for request, count in chunks:
+            if request.times.prefill_start is None:
+                request.times.prefill_start = now_ns
+            works.append(prompt_work(request, count, self.pool.block_size))
+        if not works:
+            return StepPlan(self._number, ())
         self._number += 1
         released, self._released = tuple(self._released), []
         preempted, self._preempted = tuple(self._preempted), []
-        return StepPlan(self._number, tuple(works.values()), released, preempted)
+        return StepPlan(self._number, tuple(works), released, preempted, self.room.take_copies())
 
     def settle(self, plan: StepPlan, result: StepResult, now_ns: int) -> list[Emission]:
         """Take a step's result in: counters move, tokens come out, ended requests leave."""
@@ -133,19 +132,11 @@ class Scheduler:
             request = self.requests.get(work.request_id)
             if request is None or request.state is not RequestState.RUNNING:
                 continue  # cancelled while the step ran
-            request.computed = work.start + len(work.token_ids)
-            self._publish(request)
-            if not work.samples:
-                continue
-            (token,) = result.tokens[work.request_id]
-            if request.times.prefill_end is None:
-                request.times.prefill_end = now_ns
-            request.output.append(token)
-            request.times.token_ready.append(now_ns)
-            finish = self._finish_of(request, token)
-            if finish is not None:
-                self._end(request, finish, now_ns)
-            out.append(Emission(work.request_id, now_ns, token, finish, request.num_cached))
+            if work.samples:
+                self._settle_tokens(request, work, result, now_ns, out)
+            else:
+                request.computed = work.start + len(work.token_ids)
+                self.room.publish(request)
         return out
 
     def fail(self, plan: StepPlan, now_ns: int) -> None:
@@ -153,144 +144,199 @@ class Scheduler:
         for work in plan.works:
             self.cancel(work.request_id, now_ns, FinishReason.ERROR)
 
-    def audit(self) -> None:
-        """Raise AuditError unless blocks and counters agree with the running requests."""
+    def audit(self, plan: StepPlan | None = None) -> None:
+        """Raise AuditError unless blocks and counters agree with the requests, and the plan that is on with both."""
         self.pool.audit([request.blocks for request in self.requests.values()])
         for request in self.requests.values():
-            assert request.computed <= request.wanted, request.spec.request_id
-            assert len(request.blocks) * self.config.block_size >= request.computed, request.spec.request_id
+            name, held = request.spec.request_id, len(request.blocks)
+            assert request.computed <= request.wanted, name
+            assert held * self.config.block_size >= request.computed, name
+            assert plan is not None or held <= self.pool.blocks_for(request.wanted), name
+            assert (request.state is RequestState.RUNNING) == (name in self.running), name
+        assert len(self.running) + len(self.waiting) == len(self.requests)
+        if plan is not None:
+            self.room.audit_plan(plan)
 
-    # -- parts ---------------------------------------------------------------------------------------------------
+    # -- decode steps -------------------------------------------------------------------------------------------
 
-    def _plan_prompts(self, works: dict[str, Work], budget: int, now_ns: int) -> None:
-        prompt_budget = min(budget, self.config.max_prefill_tokens or budget)
-        if self.config.policy != "continuous" and self._may_admit(now_ns):
-            self._admit_batch(now_ns)
-        for request in self.running.values():
-            missing = request.wanted - request.computed
-            if prompt_budget and request.spec.request_id not in works and not request.is_decoding:
-                count = min(missing, prompt_budget)
-                works[request.spec.request_id] = self._work(request, count)
-                prompt_budget -= count
-        if self._preempted or self.config.policy != "continuous":
-            return
-        while prompt_budget and len(self.running) < self.config.max_seqs:
-            request_or_none = self.waiting.head()
-            if request_or_none is None or not self._admit(request_or_none, now_ns):
-                return
-            count = min(request_or_none.wanted - request_or_none.computed, prompt_budget)
-            works[request_or_none.spec.request_id] = self._work(request_or_none, count)
-            prompt_budget -= count
+    def _grow_decodes(self, now_ns: int) -> tuple[list[Request], list[Request]]:
+        """Those that decode, each with a place for its newest token, and those whose prompt is not computed yet."""
+        decodes: list[Request] = []
+        prompts: list[Request] = []
+        grow = self.room.grow
+        for request in list(self.running.values()):
+            wanted = len(request.spec.prompt) + len(request.output)
+            if not request.output or request.computed != wanted - 1:
+                prompts.append(request)
+                continue
+            while request.state is RequestState.RUNNING and not grow(request, wanted):
+                # The least urgent makes room, which may be this one; what was planned for it is dropped below.
+                self._preempt(max(self.running.values(), key=lambda each: each.rank), now_ns)
+            decodes.append(request)
+        if self._preempted:
+            decodes = [request for request in decodes if request.state is RequestState.RUNNING]
+            prompts = [request for request in prompts if request.state is RequestState.RUNNING]
+        return decodes, prompts
 
-    def _admit_batch(self, now_ns: int) -> None:
-        """Static and dynamic batches are whole before any of their prompts is computed."""
-        while len(self.running) < self.config.max_seqs:
-            head = self.waiting.head()
-            if head is None or not self._admit(head, now_ns):
-                return
+    def _preempt(self, request: Request, now_ns: int) -> None:
+        self.room.release(request)
+        request.state = RequestState.WAITING
+        request.times.preempted.append(now_ns)
+        name = request.spec.request_id
+        del self.running[name]
+        self.waiting.append(request)
+        self.waiting.call_back(name)  # its children need not wait for its prompt any more
+        self._preempted.append(name)
+        self.num_preemptions += 1
+
+    def _add_drafts(self, decodes: list[Request], works: list[Work], budget: int) -> None:
+        """Proposals for decode steps, as far as tokens and free blocks go."""
+        by_runner = self.config.speculate == "runner"
+        for index, request in enumerate(decodes):
+            spec, done = request.spec, len(request.output)
+            most = min(self.config.num_drafts, spec.max_new_tokens - done - 1, budget)
+            drafts: tuple[int, ...] = ()
+            if done < spec.min_new_tokens:
+                most = min(most, spec.min_new_tokens - done - 1)  # what is banned is banned for the whole work
+            if not by_runner and most > 0:
+                drafts = guess(request, most)
+                most = len(drafts)
+            if most <= 0:
+                continue
+            most = self.room.room_for_drafts(request, most)
+            if most:
+                drafts = drafts[:most]
+                works[index] = decode_work(request, drafts, most if by_runner else 0)
+                budget -= most
+
+    # -- prompts ------------------------------------------------------------------------------------------------
+
+    def _plan_prompts(self, prompts: list[Request], budget: int, now_ns: int) -> list[tuple[Request, int]]:
+        """(request, positions) of the step's prompt chunks: those begun, then those let in."""
+        config = self.config
+        budget = min(budget, config.max_prefill_tokens or budget)
+        if config.policy != "continuous" and self._may_admit(now_ns):
+            # Static and dynamic batches are whole before any of their prompts is computed.
+            while len(self.running) < config.max_seqs and (admitted := self._admit_next(now_ns)):
+                prompts.append(admitted)
+        chunks: list[tuple[Request, int]] = []
+        for request in prompts:
+            count = min(request.wanted - request.computed, budget)
+            if count:
+                chunks.append((request, count))
+                budget -= count
+        if self._preempted or config.policy != "continuous":
+            return chunks
+        while budget and len(self.running) < config.max_seqs and (admitted := self._admit_next(now_ns)):
+            count = min(admitted.wanted - admitted.computed, budget)
+            chunks.append((admitted, count))
+            budget -= count
+        return chunks
 
     def _may_admit(self, now_ns: int) -> bool:
         head = self.waiting.head()
         if self.running or head is None:
             return False
-        waited = now_ns - (head.times.queued or now_ns)
+        queued = head.times.queued
+        waited = 0 if queued is None else now_ns - queued
         full = len(self.waiting) >= self.config.max_seqs
         return self.config.policy == "static" or full or waited >= self.config.batch_wait_ns
 
-    def _admit(self, request: Request, now_ns: int) -> bool:
-        """Give a waiting request its blocks and move it to the running ones; False if they are not there."""
-        pool, wanted = self.pool, request.wanted
-        hits: list[int] = []
-        if self.config.prefix_cache:
-            # The last token is always computed: its logits are needed.
-            self._hash_blocks(request, (wanted - 1) // pool.block_size)
-            hits = pool.find(request.hashes[: (wanted - 1) // pool.block_size])
-        fresh = pool.blocks_for(wanted) - len(hits)
-        if fresh + pool.count_free(hits) > pool.num_free:
-            return False
-        pool.share(hits)
-        request.blocks = hits + pool.take(fresh)
-        request.computed = len(hits) * pool.block_size
-        request.num_published = len(hits)
-        self.waiting.remove(request.spec.request_id)
-        self.running[request.spec.request_id] = request
+    def _admit_next(self, now_ns: int) -> Request | None:
+        """Give the first in line its blocks and move it to the running ones; None if there is nobody, or no room."""
+        request = self.waiting.head()
+        if request is None:
+            return None
+        spare = self.config.growth_reserve if self.running else 0
+        parent = None if request.output else self._computed_parent(request.spec)
+        if parent is not None:
+            admitted = self.room.admit_beside(request, parent, spare)
+        else:
+            admitted = self.room.admit(request, spare)
+        if not admitted:
+            return None
+        name = request.spec.request_id
+        self.waiting.remove(name)
+        self.running[name] = request
         request.state = RequestState.RUNNING
         if request.times.admitted is None:
-            request.times.admitted = request.times.prefill_start = now_ns
-            request.num_cached = request.computed
-            if self.config.prefix_cache:
-                pool.queried_tokens += wanted
-                pool.hit_tokens += request.computed
+            request.times.admitted = now_ns
+            self._deadlines.started(request)
+            self.waiting.served(request.spec.tenant, PROMPT_WEIGHT * (request.wanted - request.computed))
         else:
             request.times.resumed.append(now_ns)
-        return True
+        return request
 
-    def _grow(self, request: Request, now_ns: int) -> bool:
-        """Make sure the newest token has a place, at the cost of the youngest; False if that was this one."""
-        if request.spec.request_id not in self.running:
+    def _waits_for_parent(self, spec: RequestSpec) -> bool:
+        """A parent that is still to compute the same prompt. A whole batch at once leaves nothing to wait for."""
+        parent = self.requests.get(spec.parent) if spec.parent else None
+        if parent is None or self.config.policy != "continuous" or not same_prefix(parent.spec, spec):
             return False
-        while len(request.blocks) * self.pool.block_size < request.wanted:
-            if self.pool.num_free:
-                request.blocks += self.pool.take(1)
-                return True
-            youngest = next(reversed(self.running.values()))
-            self._preempt(youngest, now_ns)
-            if youngest is request:
-                return False
-        return True
+        return parent.times.prefill_end is None and not parent.times.preempted
 
-    def _preempt(self, request: Request, now_ns: int) -> None:
-        self.pool.release(request.blocks)
-        request.blocks, request.computed, request.num_published = [], 0, 0
-        request.state = RequestState.WAITING
-        request.times.preempted.append(now_ns)
-        del self.running[request.spec.request_id]
-        self.waiting.put_back(request)
-        self._preempted.append(request.spec.request_id)
-        self.num_preemptions += 1
+    def _computed_parent(self, spec: RequestSpec) -> Request | None:
+        parent = self.running.get(spec.parent) if spec.parent else None
+        if parent is None or parent.computed < len(spec.prompt) or not same_prefix(parent.spec, spec):
+            return None
+        return parent
 
-    def _work(self, request: Request, count: int) -> Work:
-        start, end = request.computed, request.computed + count
-        return Work(
-            request_id=request.spec.request_id,
-            token_ids=request.tokens(start, end),
-            start=start,
-            block_table=tuple(request.blocks[: self.pool.blocks_for(end)]),
-            samples=end == request.wanted,
-            is_decode=request.is_decoding,
-            sampling=request.spec.sampling,
-            output_index=len(request.output),
-        )
+    # -- results ------------------------------------------------------------------------------------------------
 
-    def _publish(self, request: Request) -> None:
-        if not self.config.prefix_cache:
+    def _settle_tokens(
+        self, request: Request, work: Work, result: StepResult, now_ns: int, out: list[Emission]
+    ) -> None:
+        """The tokens of one work: proposals that came true and one more, cut at the end of the answer."""
+        spec, name = request.spec, work.request_id
+        tokens = result.tokens.get(name, ())
+        num_proposed = work.num_drafts + work.num_to_draft
+        if not 1 <= len(tokens) <= num_proposed + 1:  # the runner broke its word: nothing after this can be right
+            self.cancel(name, now_ns, FinishReason.ERROR)
             return
-        full = request.computed // self.pool.block_size
-        self._hash_blocks(request, full)
-        for index in range(request.num_published, full):
-            self.pool.publish(request.blocks[index], request.hashes[index])
-        request.num_published = full
-
-    def _hash_blocks(self, request: Request, count: int) -> None:
-        size = self.pool.block_size
-        while len(request.hashes) < count:
-            index = len(request.hashes)
-            parent = request.hashes[-1] if index else root_hash(self.config.model_id, request.spec.salt)
-            request.hashes.append(chain_hash(parent, request.tokens(index * size, (index + 1) * size)))
+        if num_proposed:
+            self.speculation.count(num_proposed, len(tokens) - 1)
+        if request.times.prefill_end is None:
+            request.times.prefill_end = now_ns
+            self.waiting.call_back(name)
+        logprobs = result.logprobs.get(name, ()) if result.logprobs else ()
+        finish: FinishReason | None = None
+        count = 0
+        for token in tokens:
+            request.output.append(token)
+            request.times.token_ready.append(now_ns)
+            finish = self._finish_of(request, token)
+            said = logprobs[count] if count < len(logprobs) else None
+            out.append(Emission(name, now_ns, token, finish, request.num_cached, said))
+            count += 1
+            if finish is not None:
+                break
+        # After a rejection the cache holds one position less than there are tokens: the newest is still to be computed.
+        computed = work.start + len(work.token_ids) - work.num_drafts + len(tokens) - 1
+        request.computed = min(computed, len(spec.prompt) + len(request.output))
+        self.room.publish(request)
+        if self.config.fair_share:
+            self.waiting.served(spec.tenant, OUTPUT_WEIGHT * count)
+        if finish is not None:
+            self._end(request, finish, now_ns)
+        elif num_proposed:
+            self.room.crop(request)
 
     def _finish_of(self, request: Request, token: int) -> FinishReason | None:
-        if token in request.spec.end_tokens and len(request.output) >= request.spec.min_new_tokens:
+        spec, count = request.spec, len(request.output)
+        if token in spec.end_tokens and count > spec.min_new_tokens:
             return FinishReason.STOP
-        return FinishReason.LENGTH if len(request.output) >= request.spec.max_new_tokens else None
+        return FinishReason.LENGTH if count >= spec.max_new_tokens else None
 
     def _end(self, request: Request, reason: FinishReason, now_ns: int) -> None:
         """The one place where a request leaves and its blocks go back."""
-        self.pool.release(request.blocks)
-        request.blocks = []
+        name = request.spec.request_id
+        computed = request.computed
+        self.room.release(request)
+        request.computed = computed  # how far it came, for whoever asks afterwards
         request.state, request.finish = RequestState.FINISHED, reason
         request.times.released = now_ns
-        name = request.spec.request_id
         self.running.pop(name, None)
         self.waiting.remove(name)
+        self.waiting.call_back(name)
+        self._deadlines.forget(name)
         del self.requests[name]
         self._released.append(name)
