@@ -12,11 +12,11 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from benchlab_engine.model.attention import attend
+from benchlab_engine.model.attention import Attend, Attention, PlainAttention
 from benchlab_engine.model.batch import Batch
 from benchlab_engine.model.config import DecoderConfig
 from benchlab_engine.model.kv import PagedKv
-from benchlab_engine.model.layers import Layer, make_layer, rotary_tables, rotate
+from benchlab_engine.model.layers import Layer, make_layer, rotary_tables
 from benchlab_engine.model.linear import DenseLinear, Linear, MakeLinear, dense, size, total
 from benchlab_engine.model.weights import check
 
@@ -43,7 +43,9 @@ class Decoder:
         self.norm = tensors["model.norm.weight"].to(device, dtype)
         head = self.embedding if config.tied else tensors["lm_head.weight"].to(device, dtype).contiguous()
         self.head: Linear = DenseLinear(head, keep=config.tied)
-        self._cos, self._sin = (table.to(device) for table in rotary_tables(config, config.max_positions, dtype))
+        cos, sin = rotary_tables(config, config.max_positions, dtype)
+        self._cos, self._sin = (table.to(device) for table in full_tables(cos, sin))
+        self.attention: Attention = PlainAttention()
 
     def parts(self) -> dict[str, int]:
         """Bytes of the weights by kind (linear.PARTS), the tied head counted once."""
@@ -60,27 +62,52 @@ class Decoder:
 
     def forward(self, batch: Batch, kv: PagedKv) -> Tensor:
         """Compute the batch's positions into kv; logits [len(batch.last), vocab] in float32."""
-        x = self.embedding[batch.tokens]
-        cos, sin = self._cos[batch.positions].unsqueeze(1), self._sin[batch.positions].unsqueeze(1)
-        for index, layer in enumerate(self.layers):
-            x = x + self._attention(index, layer, self._norm(x, layer.input_norm), batch, kv, cos, sin)
-            gate, up = layer.gate_up(self._norm(x, layer.post_norm)).chunk(2, dim=-1)
-            x = x + layer.down(F.silu(gate) * up)
-        return self.head(self._norm(x[batch.last], self.norm)).float()
+        device = kv.device
+        last = None if len(batch.last) == len(batch.tokens) else batch.last.to(device)
+        attend = self.attention.prepare(batch, self.config, kv)
+        return self.run(batch.tokens.to(device), batch.positions.to(device), batch.slots.to(device), last, kv, attend)
 
-    def _attention(
-        self, index: int, layer: Layer, x: Tensor, batch: Batch, kv: PagedKv, cos: Tensor, sin: Tensor
+    def run(
+        self, tokens: Tensor, positions: Tensor, slots: Tensor, last: Tensor | None, kv: PagedKv, attend: Attend
     ) -> Tensor:
-        config = self.config
-        joined = layer.qkv(x).view(len(x), -1, config.head_dim)
-        queries, keys, values = torch.split(joined, [config.num_heads, config.num_kv_heads, config.num_kv_heads], dim=1)
+        """The same with tensors on the device: tokens, positions, slots [rows]; last: the wanted rows, None: all."""
+        x = F.embedding(tokens, self.embedding)
+        cos, sin = self._cos.index_select(0, positions), self._sin.index_select(0, positions)
+        for index, layer in enumerate(self.layers):
+            joined = self._joined(layer, self._norm(x, layer.input_norm), cos, sin)
+            kv.write(index, slots, joined[:, self.config.num_heads :])
+            if index == len(self.layers) - 1 and last is not None and len(last) == 0:
+                break  # nothing is wanted but the cache
+            found = attend(index, joined)
+            if index == len(self.layers) - 1 and last is not None:
+                x, found = x.index_select(0, last), found.index_select(0, last)
+            x.add_(layer.output(found))
+            gate, up = layer.gate_up(self._norm(x, layer.post_norm)).chunk(2, dim=-1)
+            x.add_(layer.down(F.silu(gate).mul_(up)))
+        if last is not None and len(last) == 0:
+            return x.new_empty((0, self.config.vocab_size), dtype=torch.float32)
+        return self.head(self._norm(x, self.norm)).float()
+
+    def _joined(self, layer: Layer, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """Queries, keys and values of the rows: [rows, heads + 2 kv_heads, head_dim], the first two rotated."""
+        heads, shared, dim = self.config.num_heads, self.config.num_kv_heads, self.config.head_dim
+        joined = layer.qkv(x).view(len(x), heads + 2 * shared, dim)
         if layer.q_norm is not None and layer.k_norm is not None:
-            queries, keys = self._norm(queries, layer.q_norm), self._norm(keys, layer.k_norm)
-        queries = rotate(queries, cos, sin)
-        kv.write(index, batch.slots, rotate(keys, cos, sin), values)
-        found = [attend(kv, index, group, queries[group.start : group.end]) for group in batch.groups]
-        whole = found[0] if len(found) == 1 else torch.cat(found)
-        return layer.output(whole.reshape(len(x), -1))
+            joined[:, :heads] = self._norm(joined[:, :heads], layer.q_norm)
+            joined[:, heads : heads + shared] = self._norm(joined[:, heads : heads + shared], layer.k_norm)
+        rotate(joined[:, : heads + shared], cos, sin)
+        return joined
 
     def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
         return F.rms_norm(x, (x.shape[-1],), weight, self.config.norm_eps)
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> None:
+    """Turn each head's halves against each other, in place. x: [rows, heads, dim]; cos, sin: [rows, 1, dim]."""
+    turned = torch.roll(x, x.shape[-1] // 2, dims=-1)
+    x.mul_(cos).addcmul_(turned, sin)
+
+
+def full_tables(cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """[positions, dim / 2] as [positions, 1, dim], so that a rotation is x cos + (x with its halves exchanged) sin."""
+    return torch.cat((cos, cos), dim=-1).unsqueeze(1), torch.cat((-sin, sin), dim=-1).unsqueeze(1)
