@@ -11,6 +11,7 @@ from benchlab.campaign.spec import EngineSpec, Load, RunSpec, parse_warmup
 from benchlab.clients.apis import APIS, key_headers
 from benchlab.clients.base import Timeouts
 from benchlab.clients.endpoint import parse_endpoint
+from benchlab.clients.transports import TRANSPORTS
 from benchlab.errors import NotComparableError, UsageError
 from benchlab.launch.launch_file import load_launch_file
 from benchlab.loadgen.arrivals import Arrival, parse_arrival
@@ -29,10 +30,15 @@ _DEFAULT_USERS = (1, 4, 16)
 _DEFAULT_DURATION_NS = 60 * NS_PER_S
 
 
-def build(flags: Mapping[str, Any], *, sweep: bool, argv: Sequence[str]) -> tuple[RunSpec, dict[str, Any]]:
-    """The specification and the options of judging. Raises UsageError for the first thing that is wrong."""
+def build(
+    flags: Mapping[str, Any], *, sweep: bool, argv: Sequence[str], target: bool = True
+) -> tuple[RunSpec, dict[str, Any]]:
+    """The specification and the options of judging. Raises UsageError for the first thing that is wrong.
+
+    target: False where nothing is sent to anybody (a simulation), so that neither endpoint nor engine is asked for.
+    """
     url, engine = flags["url"], flags["engine"]
-    if bool(url) == bool(engine):
+    if target and bool(url) == bool(engine):
         raise UsageError(
             "give an endpoint or an engine" + (", not both" if url else ""),
             where="-u/--url, --engine",
@@ -54,6 +60,7 @@ def build(flags: Mapping[str, Any], *, sweep: bool, argv: Sequence[str]) -> tupl
         engine=_engine(flags) if engine else None,
         model=flags["model"],
         api=one_of(flags["api"], APIS, "--api"),
+        transport=one_of(flags.get("transport", "auto"), TRANSPORTS, "--transport"),
         duration_ns=duration_ns,
         requests=requests,
         warmup=parse_warmup(flags["warmup"], duration_ns=duration_ns, requests=requests),
@@ -62,7 +69,7 @@ def build(flags: Mapping[str, Any], *, sweep: bool, argv: Sequence[str]) -> tupl
         max_inflight=flags["max_inflight"],
         timeouts=parse_timeouts(flags["timeout"]),
         headers=parse_headers(flags["header"] or [], flags["api"]),
-        extra=_body(flags["body"]),
+        extra=parse_body(flags["body"]),
         seed=flags["seed"],
         arrival_seed=flags["arrival_seed"],
         cache=one_of(flags["cache"], ("warm", "cold"), "--cache"),
@@ -211,7 +218,8 @@ def parse_headers(texts: Sequence[str], api: str = "chat") -> dict[str, str]:
     return headers | key_headers(api, headers)
 
 
-def _body(text: str | None) -> dict[str, Any]:
+def parse_body(text: str | None) -> dict[str, Any]:
+    """`--body` as an object. Raises UsageError where it is none."""
     if text is None:
         return {}
     try:
