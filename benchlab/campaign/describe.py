@@ -15,6 +15,7 @@ from benchlab.campaign.probe import Served
 from benchlab.campaign.spec import RunSpec
 from benchlab.campaign.stages import Stage, manifest_entry
 from benchlab.clients.endpoint import Endpoint, ignored_proxies
+from benchlab.clients.transports import resolve_transport
 from benchlab.launch.base import Engine
 from benchlab.loadgen.job import StageReport
 from benchlab.records.manifest import Manifest, redact_argv, redact_headers
@@ -75,7 +76,7 @@ def first_manifest(
         "timeouts": msgspec.to_builtins(spec.timeouts),
         "client": {
             **client_facts(),
-            "transport": "native",
+            "transport": resolve_transport(spec.transport),
             "workers": spec.workers,
             "proxies_ignored": ignored_proxies(),
             "max_inflight": spec.max_inflight,

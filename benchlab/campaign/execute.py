@@ -90,7 +90,15 @@ def execute(spec: RunSpec, progress: Progress, judging: dict[str, Any] | None = 
         if engine and served.models:
             model = served.models[0]
         dialect = make_dialect(spec.api, model, spec.extra)
-        first = preflight(endpoint, dialect, headers=spec.headers, timeouts=spec.timeouts, served=served, api=spec.api)
+        first = preflight(
+            endpoint,
+            dialect,
+            headers=spec.headers,
+            timeouts=spec.timeouts,
+            served=served,
+            api=spec.api,
+            transport=spec.transport,
+        )
         if first.error_kind in ("limited", "shed"):
             progress.say(f"note: the first request was refused ({first.error}); going on")
         run = _Execution(spec, path, run_id, workload, stages, endpoint, model, served, engine, progress, interrupt)
@@ -223,6 +231,7 @@ class _Execution:
             total_timeout_ns=limits.total_ns,
             keep_text=self.spec.keep_text,
             kernel_stamps=self.spec.kernel_stamps,
+            transport=self.spec.transport,
             salt=self.salt,
         )
 

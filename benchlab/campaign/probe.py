@@ -16,8 +16,8 @@ from benchlab.clients.apis import key_hint, make_dialect
 from benchlab.clients.base import Timeouts
 from benchlab.clients.dialect import Dialect
 from benchlab.clients.endpoint import Endpoint
-from benchlab.clients.native import NativeClient
 from benchlab.clients.stamps import Stamps
+from benchlab.clients.transports import make_client
 from benchlab.clock import SystemClock
 from benchlab.errors import TargetError, UsageError
 from benchlab.records.event import Outcome
@@ -117,6 +117,7 @@ def preflight(
     timeouts: Timeouts,
     served: Served,
     api: str = "chat",
+    transport: str = "auto",
 ) -> Record:
     """One short request through the real client. Raises TargetError unless it is answered by a stream, or refused
     in a way (429, 503) that another moment may not see.
@@ -126,7 +127,9 @@ def preflight(
     async def ask() -> None:
         clock = SystemClock()
         stamps = Stamps(clock, kernel=sys.platform == "linux")
-        client = NativeClient(endpoint, dialect, clock=clock, headers=headers, timeouts=timeouts, stamps=stamps)
+        client = make_client(
+            transport, endpoint, dialect, clock=clock, headers=headers, timeouts=timeouts, stamps=stamps
+        )
         try:
             await client.stream(_PROBE, recorder)
         finally:

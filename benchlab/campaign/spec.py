@@ -103,6 +103,7 @@ class RunSpec:
     workers: int = 1
     keep_text: bool = False
     kernel_stamps: bool = True
+    transport: str = "auto"
     lenient: bool = False
     allow_unknown: bool = False
     block_tokens: int | None = None

@@ -35,6 +35,7 @@ def measure(
     engine_threads: Annotated[int | None, typer.Option("--engine-threads", min=1, help="Threads of the engine.", rich_help_panel=_TARGET)] = None,
     port: Annotated[int | None, typer.Option("--port", min=1, max=65535, help="Port of the engine (default: a free one).", rich_help_panel=_TARGET)] = None,
     api: Annotated[str, typer.Option("--api", help="chat | completions | messages (Anthropic) | tgi | triton", rich_help_panel=_TARGET)] = "chat",
+    transport: Annotated[str, typer.Option("--transport", help="auto | native (kernel stamps) | aiohttp.", rich_help_panel=_TARGET)] = "auto",
     header: Annotated[list[str] | None, typer.Option("-H", "--header", help="'Name: value'; repeat. Never written down.", rich_help_panel=_TARGET)] = None,
     body: Annotated[Text, typer.Option("--body", "--extra-body", help="JSON object merged into each request.", rich_help_panel=_TARGET)] = None,
     data: Annotated[Text, typer.Option("-d", "--data", "--dataset", help="Workload file, or a shipped workload's name (default: chat-short).", rich_help_panel=_LOAD)] = None,

@@ -6,9 +6,9 @@ Knows framing (SSE or one body) and time limits; the dialect knows what an event
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from benchlab.clients.base import ByteLimits, ClientCounts, Timeouts
-from benchlab.clients.connection import Connection
 from benchlab.clients.dialect import Conversation, http_error
 from benchlab.clients.sse import EventTooLongError, SseParser
 from benchlab.clock import Clock
@@ -30,7 +30,6 @@ class StreamExchange:
         self,
         recorder: Recorder,
         conversation: Conversation,
-        connection: Connection,
         *,
         clock: Clock,
         timeouts: Timeouts,
@@ -39,7 +38,7 @@ class StreamExchange:
         started_ns: int,
         retry_if_unanswered: bool,
     ) -> None:
-        self._recorder, self._conversation, self._connection = recorder, conversation, connection
+        self._recorder, self._conversation = recorder, conversation
         self._clock, self._timeouts, self._limits, self._counts = clock, timeouts, limits, counts
         self._started_ns = started_ns
         self._retry = retry_if_unanswered
@@ -57,17 +56,26 @@ class StreamExchange:
         self.unanswered = False
         """The kept connection died before any response byte: the request may be sent again."""
 
-    async def run(self, request: bytes, sent_ns: int) -> bool:
-        """Send and wait for the end. True if the connection may be used again."""
+    async def run(self, send: Callable[[], None], sent_ns: int) -> bool:
+        """`send`, then wait for the end. True if the connection may be used again."""
         first_sent_ns = self._recorder.sent_ns
         self._sent_ns = sent_ns if first_sent_ns is None else first_sent_ns  # a retry starts no clock anew
         self._arm()
         try:
-            self._connection.start(request, self, sent_ns)
+            send()
             return await self._waiter
         finally:
             if self._timer is not None:
                 self._timer.cancel()
+
+    @property
+    def over(self) -> bool:
+        """The exchange has ended; `reusable` says whether its connection may serve another."""
+        return self._waiter.done()
+
+    @property
+    def reusable(self) -> bool:
+        return self._waiter.done() and not self._waiter.cancelled() and self._waiter.result()
 
     # -- called by the connection
 

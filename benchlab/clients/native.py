@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import re
 import socket
 import ssl
 from collections.abc import Mapping
+from functools import partial
 
 from benchlab.clients.base import ByteLimits, ClientCounts, Timeouts
 from benchlab.clients.connection import Connection, Tls
 from benchlab.clients.dialect import Dialect
 from benchlab.clients.endpoint import Endpoint, look_up
 from benchlab.clients.exchange import StreamExchange
+from benchlab.clients.request_head import request_headers
 from benchlab.clients.stamps import Stamps
 from benchlab.clock import Clock
-from benchlab.errors import UsageError
 from benchlab.records.event import Outcome
 from benchlab.records.recorder import Recorder
 from benchlab.units import NS_PER_S, format_duration
@@ -33,10 +33,6 @@ _CLIENT_FAULTS = {
     errno.ENOBUFS: "this host has no buffers left for sockets",
     errno.ENOMEM: "this host has no memory left for sockets",
 }
-_FORBIDDEN = ("\r", "\n", "\0")
-_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_RESERVED = ("content-length", "transfer-encoding", "connection", "x-request-id")
-"""Headers that only we can write: framing, and the id by which an engine's events are matched."""
 
 
 class NativeClient:
@@ -96,7 +92,6 @@ class NativeClient:
             exchange = StreamExchange(
                 recorder,
                 self._dialect.conversation(recorder, item),
-                connection,
                 clock=self._clock,
                 timeouts=self._timeouts,
                 limits=self._limits,
@@ -108,7 +103,7 @@ class NativeClient:
             if recorder.sent_ns is None:
                 recorder.sent_ns = sent_ns
             try:
-                reusable = await exchange.run(request, sent_ns)
+                reusable = await exchange.run(partial(connection.start, request, exchange, sent_ns), sent_ns)
             except asyncio.CancelledError:
                 connection.close()
                 raise
@@ -205,19 +200,7 @@ def explain_connect_error(error: OSError) -> tuple[str, str]:
 
 
 def _head(endpoint: Endpoint, dialect: Dialect, headers: Mapping[str, str]) -> bytes:
-    """The request's head up to the value of its request id. The user's headers win over ours."""
-    ours = {
-        "Host": endpoint.authority,
-        "Accept": "text/event-stream",
-        "Content-Type": "application/json",
-        "Accept-Encoding": "identity",  # a compressed stream has no event times
-        "User-Agent": "benchlab",
-        **dialect.headers,
-    }
-    theirs = {name.lower() for name in headers}
+    """The request's head up to the value of its request id."""
     lines = [f"POST {endpoint.prefix}{dialect.path} HTTP/1.1"]
-    for name, value in [*((n, v) for n, v in ours.items() if n.lower() not in theirs), *headers.items()]:
-        if any(letter in value for letter in _FORBIDDEN) or not _NAME.fullmatch(name) or name.lower() in _RESERVED:
-            raise UsageError(f"the header '{name}' cannot be sent", where="-H", hint="write -H 'Name: value'")
-        lines.append(f"{name}: {value}")
+    lines += [f"{name}: {value}" for name, value in request_headers(endpoint, dialect, headers)]
     return ("\r\n".join(lines) + "\r\nX-Request-Id: ").encode("utf-8")

@@ -34,6 +34,7 @@ class WorkerJob(msgspec.Struct, tag="job"):
     total_timeout_ns: int | None = None
     keep_text: bool = False
     kernel_stamps: bool = True
+    transport: str = "auto"
     salt: str | None = None
     """Cold cache: items that come round again get this salt and their round, so that no prompt is met twice."""
 

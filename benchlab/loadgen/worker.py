@@ -18,8 +18,8 @@ from typing import IO
 from benchlab.clients.apis import make_dialect
 from benchlab.clients.base import Timeouts
 from benchlab.clients.endpoint import parse_endpoint
-from benchlab.clients.native import NativeClient
 from benchlab.clients.stamps import Stamps
+from benchlab.clients.transports import make_client, resolve_transport
 from benchlab.clock import SystemClock
 from benchlab.errors import BenchlabError
 from benchlab.loadgen.closed_loop import ClosedLoop
@@ -63,11 +63,14 @@ def main() -> int:
 
 async def _serve(job: WorkerJob, commands: IO[bytes], replies: IO[bytes], loop_name: str) -> None:
     clock = SystemClock()
-    stamps = Stamps(clock, kernel=job.kernel_stamps)
+    transport = resolve_transport(job.transport)
+    stamps = Stamps(clock, kernel=job.kernel_stamps and transport == "native")
     dialect = make_dialect(job.api, job.model, job.extra)
     timeouts = Timeouts(job.connect_timeout_ns, job.first_content_timeout_ns, job.gap_timeout_ns, job.total_timeout_ns)
     endpoint = parse_endpoint(job.url)
-    client = NativeClient(endpoint, dialect, clock=clock, headers=job.headers, timeouts=timeouts, stamps=stamps)
+    client = make_client(
+        transport, endpoint, dialect, clock=clock, headers=job.headers, timeouts=timeouts, stamps=stamps
+    )
     for item in job.items:
         client.prepare(item)
     spool = Spool(Path(job.spool), job.worker, keep_text=job.keep_text)

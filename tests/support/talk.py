@@ -1,4 +1,4 @@
-"""Send requests with the native client and hand back what it recorded: the short way for tests of the wire."""
+"""Send requests with a client of benchlab and hand back what it recorded: the short way for tests of the wire."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from benchlab.clients.apis import make_dialect
-from benchlab.clients.base import ByteLimits, Timeouts
+from benchlab.clients.base import ByteLimits, Client, Timeouts
 from benchlab.clients.endpoint import parse_endpoint
-from benchlab.clients.native import NativeClient
 from benchlab.clients.stamps import Stamps
+from benchlab.clients.transports import make_client
 from benchlab.clock import Clock, SystemClock
 from benchlab.records.event import VISIBLE, Kind
 from benchlab.records.record import Identity, Record
@@ -23,6 +23,8 @@ from benchlab.workload.item import WorkloadItem
 from tests.support.stub_server import Answers, StubServer
 
 T = TypeVar("T")
+TRANSPORT = "native"
+"""What `client_for` uses where nothing else is asked for; a test module is run over both by its `transport` fixture."""
 ITEM = WorkloadItem(id="i1", messages=[{"role": "user", "content": "hello"}], output_tokens=8)
 
 
@@ -65,10 +67,12 @@ async def client_for(
     kernel: bool = True,
     tls: ssl.SSLContext | None = None,
     headers: dict[str, str] | None = None,
-) -> AsyncIterator[NativeClient]:
-    """A native client that is closed at the end."""
+    transport: str | None = None,
+) -> AsyncIterator[Any]:
+    """A client over `transport` (default: `TRANSPORT`) that is closed at the end."""
     clock = clock or SystemClock()
-    client = NativeClient(
+    client = make_client(
+        transport or TRANSPORT,
         parse_endpoint(url),
         make_dialect(api, "m"),
         clock=clock,
@@ -99,7 +103,7 @@ def seen(recorder: Recorder) -> Seen:
     return Seen(record, recorder.text(), recorder.all_text())
 
 
-async def send(client: NativeClient, item: WorkloadItem = ITEM, name: str = "q0") -> Seen:
+async def send(client: Client, item: WorkloadItem = ITEM, name: str = "q0") -> Seen:
     """One request."""
     recorder = new_recorder(name)
     await client.stream(item, recorder)

@@ -14,6 +14,9 @@ from benchlab.workload.item import WorkloadItem
 from tests.support.stub_server import DONE, FIN, USE, C, Script, StubServer, answer, event, raw, sse
 from tests.support.talk import Seen, ask, client_for, new_recorder, run, seen, send
 
+TRANSPORTS = ("native", "aiohttp")
+pytestmark = pytest.mark.usefixtures("transport")
+
 STOPPED = event({"error": {"message": "engine stopped", "code": 500}})
 TGI = event({"error": "text of the fault"})
 ANTHROPIC = event({"type": "error", "error": {"type": "overloaded_error", "message": "busy"}}, "error")

@@ -15,6 +15,9 @@ from benchlab.records.event import Outcome
 from tests.support.stub_server import DONE, FIN, USE, C, StubServer, sse
 from tests.support.talk import Seen, client_for, run, send
 
+TRANSPORTS = ("native", "aiohttp")
+pytestmark = pytest.mark.usefixtures("transport")
+
 ROOT = Path(__file__).parents[3]
 GOOD = sse((0.0, C("a")), (0.01, FIN() + USE(3, 1) + DONE))
 
@@ -38,6 +41,7 @@ subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
 pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").write_text("40000 40019")
 from tests.support.stub_server import *
 from tests.support.talk import *
+
 
 async def main():
     async with StubServer(sse((0.5, C("a") + FIN() + DONE)), port=8123) as server:

@@ -20,6 +20,9 @@ from benchlab.workload.item import WorkloadItem
 from tests.support.stub_server import DELTA, DONE, FIN, USE, C, Request, Script, StubServer, event, sse, usage
 from tests.support.talk import Seen, ask, client_for, run, send
 
+TRANSPORTS = ("native", "aiohttp")
+pytestmark = pytest.mark.usefixtures("transport")
+
 SLOP = 0.25
 """A busy machine may be so much late."""
 
@@ -75,6 +78,7 @@ class SteppingClock(SystemClock):
 
 @pytest.mark.parametrize("seconds", [-2, 2])
 @pytest.mark.parametrize("kernel", [True, False])
+@pytest.mark.usefixtures("native_only")
 def test_C13_a_step_of_the_wall_clock_moves_no_duration(kernel: bool, seconds: int) -> None:
     clock = SteppingClock()
 
@@ -99,6 +103,7 @@ def test_C13_a_step_of_the_wall_clock_moves_no_duration(kernel: bool, seconds: i
     assert seen.record.stamp_source == "callback"  # no stamp that was carried over the step is believed
 
 
+@pytest.mark.usefixtures("native_only")
 def test_kernel_stamps_are_used_and_named() -> None:
     seen = ask(sse((0.02, C("a")), (0.04, FIN() + DONE)))
     assert seen.record.stamp_source == ("kernel" if sys.platform == "linux" else "callback")

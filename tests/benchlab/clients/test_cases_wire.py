@@ -24,6 +24,9 @@ from tests.support.stub_server import (
 )
 from tests.support.talk import Seen, ask, client_for, run, send
 
+TRANSPORTS = ("native", "aiohttp")
+pytestmark = pytest.mark.usefixtures("transport")
+
 GOOD = FIN() + USE(3, 2) + DONE
 
 
@@ -227,6 +230,7 @@ def test_malformed_http(data: bytes) -> None:
     assert record.error and not record.error.startswith("unparsable")
 
 
+@pytest.mark.usefixtures("native_only")
 def test_valid_events_before_malformed_framing_are_kept() -> None:
     good = sse((0.0, C("a") + C("b")), terminator=False).steps
     seen = ask(raw((0.0, good[0].data + good[1].data + b"zz\r\n"), then="hang"))

@@ -33,6 +33,9 @@ from tests.support.stub_server import (
 )
 from tests.support.talk import ITEM, Seen, ask, client_for, new_recorder, run, seen, send
 
+TRANSPORTS = ("native", "aiohttp")
+pytestmark = pytest.mark.usefixtures("transport")
+
 GOOD = sse((0.0, C("a")), (0.01, FIN() + USE(3, 1) + DONE))
 BODY = C("a") + FIN() + USE(3, 1) + DONE
 
@@ -137,7 +140,7 @@ def test_answer_before_the_request_was_read(then: str) -> None:
             one = await send(client, WorkloadItem(prompt="x" * 30_000_000))
             assert (one.record.outcome, one.record.http_status) == (Outcome.ERROR_HTTP, 413)
             assert one.record.error == "HTTP 413: too large"
-            assert client._idle == []
+            assert getattr(client, "_idle", []) == []
             await asyncio.wait_for(gone.wait(), 10)
 
     run(go())
@@ -153,6 +156,7 @@ STRAYS = {
 
 @pytest.mark.parametrize("name", STRAYS)
 @pytest.mark.parametrize("later", [0.0, 0.03])
+@pytest.mark.usefixtures("native_only")
 def test_bytes_after_the_end_never_reach_the_next_answer(name: str, later: float) -> None:
     """With the end of the answer in one write, or on the idle connection afterwards."""
     steps = sse((0.0, BODY)).steps

@@ -16,6 +16,9 @@ from benchlab.workload.item import WorkloadItem
 from tests.support.stub_server import Script, Step, StubServer, split
 from tests.support.talk import Seen, client_for, run, send
 
+TRANSPORTS = ("native", "aiohttp")
+pytestmark = pytest.mark.usefixtures("transport")
+
 WIRE = Path(__file__).parents[2] / "fixtures" / "wire"
 MARK = b"\n=====RESPONSE BYTES FROM THE NEXT LINE ON=====\n"
 CASES = sorted(str(path.relative_to(WIRE))[: -len(".http")] for path in WIRE.rglob("*.http"))
