@@ -1,233 +1,234 @@
-"""One answer: news of a request in, events or one body out.
+"""One answer: news of its requests in, events or one body out.
 
-The one idea: a token's way from the mailbox to the socket (detokenise, stop strings, one event, one write) is one
-loop, and leaving it for any reason cancels the request. It must not know how tokens are made.
+The one idea: the mailbox calls the answer with each piece of news, and the event is on its way to the socket before
+that call returns: no queue, no task switch. Leaving `send` for any reason cancels what still runs. It must not know
+how tokens are made, nor a wire form's words.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
-import socket
-import struct
 import time
-from collections.abc import AsyncIterator, Mapping
+import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 from aiohttp import web
 
 from benchlab_engine.core.request import FinishReason
+from benchlab_engine.core.scheduler import Emission
+from benchlab_engine.serve.call import Call, Piece, Usage, Wire
+from benchlab_engine.serve.choice import Choice
+from benchlab_engine.serve.fields import WireError
 from benchlab_engine.serve.gauges import Gauges
-from benchlab_engine.serve.mailbox import Mailbox, Ticket
-from benchlab_engine.serve.stops import StopFilter
-from benchlab_engine.serve.tokens import TextStream
-from benchlab_engine.serve.wire_openai import Call, EventWriter, WireError, usage, whole
-from benchlab_engine.sim.faults import Fault
+from benchlab_engine.serve.mailbox import Mailbox
+from benchlab_engine.serve.outlet import Outlet
+from benchlab_engine.serve.spoil import CutError, SpoiledOutlet
+from benchlab_engine.serve.ticket import Ticket
+from benchlab_engine.serve.tokens import Vocabulary
+from benchlab_engine.sim.faults import NO_FAULT, Fault
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """What one token brought. text may be empty. finish: the wire's word, on the last piece only."""
+class Desk:
+    """What every answer of a server needs. max_unread_*: what a client may leave unread before it is given up."""
 
-    text: str
-    is_token: bool
-    finish: str | None = None
-    stop: str | None = None
+    model: str
+    vocabulary: Vocabulary
+    mailbox: Mailbox
+    gauges: Gauges
+    max_unread_bytes: int = 256 * 1024
+    max_unread_tokens: int = 4096
 
 
 class Answer:
-    """Everything one answer needs, and its count of tokens."""
+    """The choices of one call, and how they end. Made in the same turn of the event loop as its tickets."""
 
     def __init__(
-        self,
-        call: Call,
-        ticket: Ticket,
-        mailbox: Mailbox,
-        gauges: Gauges,
-        decoder: TextStream,
-        model: str,
-        fault: Fault,
+        self, desk: Desk, wire: Wire, call: Call, tickets: Sequence[Ticket], fault: Fault, prefix: str = ""
     ) -> None:
+        self._desk = desk
+        self._wire = wire
         self._call = call
-        self._ticket = ticket
-        self._mailbox = mailbox
-        self._gauges = gauges
-        self._decoder = decoder
-        self._filter = StopFilter(call.stop)
-        self._model = model
         self._fault = fault
-        self._id = ("chatcmpl-" if call.chat else "cmpl-") + ticket.spec.request_id
+        self._id = tickets[0].spec.request_id
         self._created = int(time.time())
-        self._count = 0
+        self._choices = [Choice(index, call, ticket, desk.vocabulary, prefix) for index, ticket in enumerate(tickets)]
+        for choice in self._choices:
+            choice.ticket.listener = partial(self._news, choice)
+        self._left = len(self._choices)
+        self._count = 0  # tokens of all choices
+        self._done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._error: WireError | None = None
 
-    async def send_whole(self) -> web.StreamResponse:
-        """The answer as one JSON body."""
-        text, last = [], Piece("", False)
-        try:
-            async for piece in self._pieces():
-                text.append(piece.text)
-                last = piece
-        finally:
-            self._mailbox.cancel(self._ticket.spec.request_id, FinishReason.CANCELLED)
-        body = whole(
-            self._call, self._id, self._created, self._model, "".join(text), last.finish or "stop", last.stop,
-            self._usage(),
-        )  # fmt: skip
-        if self._fault.status:
-            raise WireError(self._fault.status, "fault asked for", "fault")
-        self._written()
-        return web.json_response(body, headers={"x-request-id": self._ticket.spec.request_id})
-
-    async def send_stream(self, request: web.Request) -> web.StreamResponse:
-        """The answer as server-sent events, one a token. The head goes out with the first of them."""
-        response = web.StreamResponse(
-            headers={
-                "content-type": "text/event-stream; charset=utf-8",
-                "cache-control": "no-cache",
-                "x-request-id": self._ticket.spec.request_id,
-            }
-        )
-        events = EventWriter(self._call, self._id, self._created, self._model)
-        started = False
-        try:
-            async for piece in self._pieces():
-                if not started:
-                    await response.prepare(request)
-                    started = True
-                    if self._call.chat:
-                        await self._write(response, events.role())
-                await self._send(request, response, events, piece)
-            if self._call.include_usage:
-                await self._write(response, events.usage(self._usage()))
-            if not self._fault.no_done:
-                await self._write(response, events.DONE)
-        except WireError as error:
-            if not started:
-                raise
-            await self._write(response, events.error(error))
-        except (ConnectionResetError, _CutError):
-            return response
-        finally:
-            self._mailbox.cancel(self._ticket.spec.request_id, FinishReason.CANCELLED)
-        await response.write_eof()
-        return response
-
-    async def _send(
-        self, request: web.Request, response: web.StreamResponse, events: EventWriter, piece: Piece
-    ) -> None:
-        """One piece as one event; the end as another, unless the piece is nothing but the end."""
-        fault = self._fault
-        count = self._usage() if self._call.continuous_usage else None
-        if piece.is_token:
-            if fault.stall_at == self._count:
-                await asyncio.sleep(fault.stall_ns / 1e9)
-            if fault.reset_at == self._count:
-                _reset(request)
-                raise _CutError
-            if fault.error_at == self._count:
-                raise WireError(500, "fault asked for", "fault")
-            await self._write(response, events.text(piece.text, count))
-            self._written()
-        if piece.finish is not None and not fault.no_finish:
-            text = "" if piece.is_token else piece.text
-            await self._write(response, events.finish(piece.finish, piece.stop, text, count))
-
-    async def _write(self, response: web.StreamResponse, event: bytes) -> None:
-        if not self._fault.drip_ns:
-            await response.write(event)
+    def _news(self, choice: Choice, emission: Emission) -> None:
+        if choice.is_done or self._done.done():
             return
-        for index in range(len(event)):
-            await response.write(event[index : index + 1])
-            await asyncio.sleep(self._fault.drip_ns / 1e9)
-
-    def _written(self) -> None:
-        self._ticket.times.token_written.append(self._mailbox.engine.clock())
-
-    async def _pieces(self) -> AsyncIterator[Piece]:
-        """The answer piece by piece. The last has a finish reason. WireError where the engine gave up."""
-        while True:
-            news = await self._ticket.news.get()
-            at_end = news.finish is FinishReason.STOP
-            text = ""
-            if news.token is not None:
+        try:
+            if emission.token is not None:
+                self._desk.gauges.generation_tokens += 1
                 self._count += 1
-                self._gauges.generation_tokens += 1
-                text = self._filter.push("" if at_end else self._decoder.push(news.token))
-            if self._filter.hit is not None:
-                self._mailbox.cancel(self._ticket.spec.request_id, FinishReason.STOP)
-                yield Piece(text, True, "stop", self._filter.hit)
+            piece = choice.take(emission)
+            if piece is None:
+                assert emission.finish is not None
+                self._give_up(self._reason(emission.finish, choice.ticket))
                 return
-            if news.finish is None:
-                yield Piece(text, True)
-            elif news.finish in (FinishReason.STOP, FinishReason.LENGTH):
-                rest = self._filter.push(self._decoder.flush())
-                stop = self._filter.hit
-                rest += self._filter.flush()
-                reason = "length" if news.finish is FinishReason.LENGTH and stop is None else "stop"
-                yield Piece(text + rest, not at_end, reason, stop)
-                return
-            else:
-                raise self._gave_up(news.finish)
+            if piece.stop is not None and emission.finish is None:
+                self._desk.mailbox.cancel(emission.request_id, FinishReason.STOP)
+            if piece.finish is not None:
+                self._left -= 1
+            self._show(choice, piece)
+            if not self._left:
+                self._end()
+        except Exception as error:  # one answer's fault must not keep the others of this step from their news
+            traceback.print_exc()
+            self._give_up(WireError(500, f"the answer failed: {type(error).__name__}: {error}", "internal_error"))
 
-    def _gave_up(self, reason: FinishReason) -> WireError:
+    def _show(self, choice: Choice, piece: Piece) -> None:
+        raise NotImplementedError
+
+    def _end(self) -> None:
+        if not self._done.done():
+            self._done.set_result(None)
+
+    def _give_up(self, error: WireError, reason: FinishReason = FinishReason.CANCELLED) -> None:
+        if self._error is None and not self._done.done():
+            self._error = error
+            self._cancel(reason)
+            self._done.set_result(None)
+
+    def _cancel(self, reason: FinishReason) -> None:
+        for choice in self._choices:
+            self._desk.mailbox.cancel(choice.ticket.spec.request_id, reason)
+
+    def _usage(self, count: int | None = None) -> Usage:
+        first = self._choices[0].ticket
+        completion = (self._count if count is None else count) + self._fault.usage_offset
+        return Usage(first.num_prompt, completion, first.num_cached)
+
+    def _reason(self, reason: FinishReason, ticket: Ticket) -> WireError:
+        """An end that is no answer, as an error."""
+        mailbox = self._desk.mailbox
+        late = ticket.spec.deadline_ns and mailbox.engine.clock() >= ticket.spec.deadline_ns
+        if reason is FinishReason.DEADLINE or (reason is FinishReason.EXPIRED and late):
+            return WireError(
+                504, "the request's deadline passed before its answer was whole", "timeout", code="deadline"
+            )
         if reason is FinishReason.EXPIRED:
             return WireError(503, "the request waited longer than its wait budget", "overloaded", retry_after=1)
         if reason is FinishReason.CANCELLED:
-            return WireError(503, "the request was cancelled by the server", "cancelled")
-        return WireError(500, f"the engine failed: {self._mailbox.failure}", "internal_error")
-
-    def _usage(self) -> dict[str, Any]:
-        spec = self._ticket.spec
-        return usage(len(spec.prompt), self._count + self._fault.usage_offset, self._ticket.num_cached)
+            return WireError(503, "the request was cancelled: the server is going down", "cancelled", retry_after=5)
+        return WireError(500, f"the engine failed: {mailbox.failure}", "internal_error")
 
 
-def _reset(request: web.Request) -> None:
-    """Cut the connection so that the client sees a reset, not an orderly end."""
-    if request.transport is None:
-        return
-    number = request.transport.get_extra_info("socket").fileno()
-    with socket.socket(fileno=os.dup(number)) as connection:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    request.transport.abort()
+class WholeAnswer(Answer):
+    """An answer as one JSON body."""
+
+    def __init__(
+        self, desk: Desk, wire: Wire, call: Call, tickets: Sequence[Ticket], fault: Fault, prefix: str = ""
+    ) -> None:
+        super().__init__(desk, wire, call, tickets, fault, prefix)
+        self._pieces: list[list[Piece]] = [[] for _ in self._choices]
+
+    async def send(self) -> web.StreamResponse:
+        """Wait for all of it. WireError where the engine gave up."""
+        try:
+            await self._done
+        finally:
+            self._cancel(FinishReason.CANCELLED)
+        if self._error is not None:
+            raise self._error
+        body = self._wire.whole(self._call, self._id, self._desk.model, self._created, self._pieces, self._usage())
+        now = self._desk.mailbox.engine.clock()
+        for choice in self._choices:
+            choice.ticket.written.append(now)
+        return web.Response(
+            body=json.dumps(body).encode(), content_type="application/json", headers={"x-request-id": self._id}
+        )
+
+    def _show(self, choice: Choice, piece: Piece) -> None:
+        self._pieces[choice.index].append(piece)
 
 
-class _CutError(Exception):
-    """The connection was cut on purpose."""
+class StreamedAnswer(Answer):
+    """An answer as server-sent events, one a token. The head goes out with the first of them."""
 
+    def __init__(
+        self, desk: Desk, wire: Wire, call: Call, tickets: Sequence[Ticket], fault: Fault, prefix: str = ""
+    ) -> None:
+        super().__init__(desk, wire, call, tickets, fault, prefix)
+        self._events = wire.events(call, self._id, desk.model, self._created)
+        bounds = desk.mailbox.engine.clock, desk.max_unread_bytes, desk.max_unread_tokens, self._on_slow
+        self._outlet = Outlet(*bounds) if fault == NO_FAULT else SpoiledOutlet(fault, *bounds)
+        self._early: list[tuple[Choice, Piece, int]] = []  # what came before the head was out
+        self._begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._is_open = False
+        self._is_slow = False
 
-def error_response(error: WireError, request_id: str = "") -> web.Response:
-    """A WireError as an HTTP answer."""
-    headers: dict[str, str] = {"x-request-id": request_id} if request_id else {}
-    if error.retry_after is not None:
-        headers["retry-after"] = str(error.retry_after)
-    return web.Response(body=error.encode(), status=error.status, content_type="application/json", headers=headers)
+    async def send(self, request: web.Request) -> web.StreamResponse | None:
+        """Write the stream. WireError where the engine gave up before the first byte; None: the client has gone."""
+        try:
+            await self._begun
+            if self._error is not None and not self._early:
+                raise self._error
+            await self._outlet.open(request, self._id)
+            self._open()
+            try:
+                await self._outlet.run(self._done)
+            except WireError as error:
+                self._error = error
+            if self._error is not None:
+                self._outlet.send(self._events.error(self._error))
+            return await self._outlet.close(is_slow=self._is_slow)
+        except (ConnectionError, CutError):
+            return None
+        finally:
+            self._cancel(FinishReason.CANCELLED)
 
+    def _open(self) -> None:
+        self._is_open = True
+        self._outlet.send(self._events.opening(self._usage(0)))
+        for choice, piece, count in self._early:
+            self._write(choice, piece, count)
+        if self._done.done() and self._error is None:
+            self._close()
 
-def times_of(ticket: Ticket) -> Mapping[str, Any]:
-    """The engine's own times of one request as JSON values, ns of the engine's monotonic clock."""
-    times = ticket.times
-    return {
-        "request_id": ticket.spec.request_id,
-        "clock": "monotonic_ns",
-        "accepted": times.accepted,
-        "queued": times.queued,
-        "admitted": times.admitted,
-        "prefill_start": times.prefill_start,
-        "prefill_end": times.prefill_end,
-        "token_ready": times.token_ready,
-        "token_written": times.token_written,
-        "released": times.released,
-        "preempted": times.preempted,
-        "resumed": times.resumed,
-        "prompt_tokens": len(ticket.spec.prompt),
-        "cached_tokens": ticket.num_cached,
-        "output_tokens": ticket.num_tokens,
-        "finish_reason": ticket.finish,
-    }
+    def _show(self, choice: Choice, piece: Piece) -> None:
+        if self._is_open:
+            self._write(choice, piece, self._count)
+            return
+        self._early.append((choice, piece, self._count))
+        if not self._begun.done():
+            self._begun.set_result(None)
 
+    def _write(self, choice: Choice, piece: Piece, count: int) -> None:
+        """One piece as one event; the end as another, unless the piece is nothing but the end."""
+        if piece.is_token:
+            usage = self._usage(count) if self._call.continuous_usage else None
+            event = self._events.token(choice.index, piece.text, piece.chances, usage)
+            self._outlet.token(event, choice.ticket.written)
+        if piece.finish is not None and not self._fault.no_finish:
+            rest = "" if piece.is_token else piece.text
+            self._outlet.send(self._events.finish(choice.index, piece, rest, self._usage(count)))
 
-def dump(value: Any) -> str:
-    """Compact JSON."""
-    return json.dumps(value, separators=(",", ":"))
+    def _end(self) -> None:
+        if self._is_open and not self._done.done():
+            self._close()
+        super()._end()
+
+    def _close(self) -> None:
+        self._outlet.send(self._events.closing(self._usage(), is_marked=not self._fault.no_done))
+
+    def _give_up(self, error: WireError, reason: FinishReason = FinishReason.CANCELLED) -> None:
+        super()._give_up(error, reason)
+        if not self._begun.done():
+            self._begun.set_result(None)
+
+    def _on_slow(self) -> None:
+        self._is_slow = True
+        self._give_up(
+            WireError(503, "the client reads too slowly: its unread answer was given up", "slow_reader"),
+            FinishReason.SLOW_READER,
+        )

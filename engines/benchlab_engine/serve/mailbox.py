@@ -1,7 +1,8 @@
 """Between the event loop and the engine's thread.
 
 The one idea: two one-way letter boxes. Requests and cancellations go in and are taken up before the next step; news
-comes out once a step, all in one call. The engine never touches a socket, the event loop never touches the engine.
+comes out once a step, all in one call, and each piece goes straight to its listener. The engine never touches a
+socket, the event loop never touches the engine.
 """
 
 from __future__ import annotations
@@ -11,40 +12,43 @@ import sys
 import threading
 import traceback
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from benchlab_engine.core.admission import Refusal, RefusalKind, refuse
 from benchlab_engine.core.journal import StepRow
 from benchlab_engine.core.loop import Engine
 from benchlab_engine.core.request import FinishReason, RequestSpec, RequestTimes
 from benchlab_engine.core.scheduler import Emission
+from benchlab_engine.serve.ticket import Ticket
 
-_MAX_UNREAD = 4096  # tokens a slow reader may leave unread before its request is cancelled
 
+class Watcher(Protocol):
+    """Counts what happens. on_step comes on the engine's thread, the others on the event loop's."""
 
-class Ticket:
-    """One accepted request as the event loop sees it: its times, and its news in order."""
+    def on_step(self, row: StepRow) -> None:
+        """A step has been settled."""
+        ...
 
-    def __init__(self, spec: RequestSpec, times: RequestTimes) -> None:
-        self.spec = spec
-        self.times = times
-        self.news: asyncio.Queue[Emission] = asyncio.Queue()
-        self.num_tokens = 0
-        self.num_cached = 0
-        self.finish: FinishReason | None = None
+    def on_first(self, ticket: Ticket) -> None:
+        """A request's first token is there."""
+        ...
+
+    def on_end(self, ticket: Ticket) -> None:
+        """A request has left the engine."""
+        ...
 
 
 class Mailbox:
     """Owns the engine's thread. All public methods belong to the event loop's thread."""
 
-    def __init__(self, engine: Engine, on_step: Callable[[StepRow], None], keep: int = 20_000) -> None:
+    def __init__(self, engine: Engine, watcher: Watcher, keep: int = 20_000) -> None:
         self.engine = engine
         self.live: dict[str, Ticket] = {}
         self.past: OrderedDict[str, Ticket] = OrderedDict()  # ended ones, for /timeline
         self.failure: str | None = None  # what the last failed step said
         self.broken = False  # the engine's thread has died
-        self._on_step = on_step
-        self._on_end: Callable[[Ticket], None] = lambda _: None
+        self._watcher = watcher
         self._keep = keep
         self._letters: deque[Callable[[], None]] = deque()
         self._wake = threading.Condition()
@@ -52,10 +56,9 @@ class Mailbox:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
-    def start(self, loop: asyncio.AbstractEventLoop, on_end: Callable[[Ticket], None]) -> None:
-        """Begin stepping. on_end: called on the event loop as each request ends."""
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin stepping; news comes on this event loop."""
         self._loop = loop
-        self._on_end = on_end
         self._thread.start()
 
     def stop(self) -> None:
@@ -65,17 +68,19 @@ class Mailbox:
             self._wake.notify()
         self._thread.join(timeout=10)
 
-    def submit(self, spec: RequestSpec, accepted_ns: int) -> Ticket | Refusal:
-        """Hand a request in, or say at once why not."""
-        if spec.request_id in self.live:
-            return Refusal(RefusalKind.DUPLICATE, f"a request with the id {spec.request_id!r} is being served")
-        refusal = refuse(spec, self.engine.scheduler.config.limits(), len(self.live))
-        if refusal is not None:
-            return refusal
-        ticket = Ticket(spec, RequestTimes(accepted=accepted_ns))
-        self.live[spec.request_id] = ticket
-        self._post(lambda: self._enter(ticket))
-        return ticket
+    def submit(self, specs: Sequence[RequestSpec], accepted_ns: int) -> list[Ticket] | Refusal:
+        """Hand requests in, all or none, or say at once why not. Listeners are set before the caller next waits."""
+        limits = self.engine.scheduler.config.limits()
+        for number, spec in enumerate(specs):
+            if spec.request_id in self.live:
+                return Refusal(RefusalKind.DUPLICATE, f"a request with the id {spec.request_id!r} is being served")
+            refusal = refuse(spec, limits, len(self.live) + number)
+            if refusal is not None:
+                return refusal
+        tickets = [Ticket(spec, RequestTimes(accepted=accepted_ns)) for spec in specs]
+        self.live.update((ticket.spec.request_id, ticket) for ticket in tickets)
+        self._post(lambda: self._enter(tickets))
+        return tickets
 
     def cancel(self, request_id: str, reason: FinishReason) -> None:
         """End a request before the next step. Nothing happens if it has ended."""
@@ -84,11 +89,13 @@ class Mailbox:
 
     # -- the engine's thread ------------------------------------------------------------------------------------
 
-    def _enter(self, ticket: Ticket) -> None:
+    def _enter(self, tickets: Sequence[Ticket]) -> None:
         engine = self.engine
-        refusal = engine.submit(ticket.spec, engine.clock(), ticket.times)
-        if refusal is not None:
-            self._tell([Emission(ticket.spec.request_id, engine.clock(), None, FinishReason.ERROR)])
+        for ticket in tickets:
+            refusal = engine.submit(ticket.spec, engine.clock(), ticket.times)
+            if refusal is not None:
+                self.failure = refusal.message
+                self._tell([Emission(ticket.spec.request_id, engine.clock(), None, FinishReason.ERROR)])
 
     def _leave(self, request_id: str, reason: FinishReason) -> None:
         self.engine.cancel(request_id, self.engine.clock(), reason)
@@ -131,13 +138,13 @@ class Mailbox:
             audited = False
             outcome = self.engine.step()
             stalled = outcome.row is None
+            if outcome.emissions:
+                self._tell(outcome.emissions)
             if outcome.error:
                 self.failure = outcome.error
                 print(f"engine step failed: {outcome.error}", file=sys.stderr, flush=True)  # noqa: T201
             if outcome.row is not None:
-                self._on_step(outcome.row)
-            if outcome.emissions:
-                self._tell(outcome.emissions)
+                self._watcher.on_step(outcome.row)
 
     def _tell(self, emissions: list[Emission]) -> None:
         assert self._loop is not None
@@ -149,19 +156,29 @@ class Mailbox:
     # -- the event loop's thread --------------------------------------------------------------------------------
 
     def _deliver(self, emissions: list[Emission]) -> None:
+        live, watcher = self.live, self._watcher
         for emission in emissions:
-            ticket = self.live.get(emission.request_id)
+            ticket = live.get(emission.request_id)
             if ticket is None:
                 continue
             ticket.num_cached = emission.num_cached
-            ticket.num_tokens += emission.token is not None
-            ticket.news.put_nowait(emission)
-            if emission.finish is not None:
-                ticket.finish = emission.finish
-                del self.live[emission.request_id]
-                self.past[emission.request_id] = ticket
-                if len(self.past) > self._keep:
-                    self.past.popitem(last=False)
-                self._on_end(ticket)
-            elif ticket.news.qsize() > _MAX_UNREAD:
-                self.cancel(emission.request_id, FinishReason.CANCELLED)
+            if emission.token is not None:
+                ticket.num_tokens += 1
+                if ticket.num_tokens == 1:
+                    watcher.on_first(ticket)
+            if emission.finish is None:
+                ticket.listener(emission)
+            else:
+                self._end(ticket, emission)
+
+    def _end(self, ticket: Ticket, emission: Emission) -> None:
+        name = emission.request_id
+        ticket.finish = emission.finish
+        del self.live[name]
+        self.past.pop(name, None)
+        self.past[name] = ticket
+        if len(self.past) > self._keep:
+            self.past.popitem(last=False)
+        ticket.listener(emission)
+        self._watcher.on_end(ticket)
+        ticket.close()

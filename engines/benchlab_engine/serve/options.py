@@ -6,10 +6,21 @@ The one idea: text in, one frozen value out, and a refusal names the flag. It mu
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from benchlab_engine.core.scheduler import POLICIES
 from benchlab_engine.sim.costs import parse_duration
+
+_MAX_DRAFTS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """kind: none, ngram or draft. model: the draft's. count: proposals of one step at most."""
+
+    kind: str = "none"
+    model: str = ""
+    count: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +49,30 @@ class ServeOptions:
     fault: str
     drain_ns: int
     seed: int
+    quant: str = "none"
+    kv_dtype: str = "auto"
+    device: str = "auto"
+    attention: str = "auto"
+    graphs: bool = True
+    speculate: Speculation = field(default_factory=Speculation)
+    growth_reserve: int = 0
+    age_ns: int = 1_000_000_000
+    fair_share: bool = False
+    max_new_tokens: int = 0
+    tenant_limit: int = 0
+    body_limit_ns: int = 60_000_000_000
+    journal: str = ""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of `serve`."""
     add = parser.add_argument
     add("--model", default="", help="smollm2-135m, a Hugging Face directory, FILE.gguf, tiny or SEED:tiny")
-    add("--runner", default="torch", help="torch, or paced:PROFILE (teaching, null, ttft=50ms,itl=20ms)")
+    add(
+        "--runner",
+        default="torch",
+        help="torch, or paced:PROFILE (teaching, null, ttft=50ms,itl=20ms, roofline:h100:llama-3-8b)",
+    )
     add("--dtype", default="auto", choices=("auto", "bf16", "fp32", "fp16"))
     add("--max-seqs", type=_at_least(1), default=16, help="requests that run at once")
     add("--max-batched-tokens", type=_at_least(1), default=512, help="tokens of one step")
@@ -65,6 +93,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--fault", default="", help="spoil every answer, such as stall=500ms@3; paced or with --allow-faults")
     add("--drain", type=_duration, default=30_000_000_000, help="how long running answers may take after SIGTERM")
     add("--seed", type=int, default=0, help="of the paced runner's tokens")
+    _add_model_arguments(parser)
+    _add_queue_arguments(parser)
+
+
+def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--quant", default="none", help="none, int8, int4[:gN], w8a8 or fp8: how weights are stored")
+    add("--kv-dtype", default="auto", choices=("auto", "int8", "fp8"), help="how keys and values are stored")
+    add("--device", default="auto", help="auto, cpu or cuda")
+    add("--attention", default="auto", help="which attention path: auto, or one by name")
+    add("--graphs", action=argparse.BooleanOptionalAction, default=True, help="CUDA graphs for decode steps")
+    add("--speculate", type=_speculation, default=Speculation(), help="none, ngram:K or draft:MODEL:K")
+
+
+def _add_queue_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--growth-reserve", type=_at_least(0), default=0, help="KV blocks that an admission leaves free for growth")
+    add("--priority-age", type=_duration, default=1_000_000_000,
+        help="so much waiting is worth one step of priority; 0s: no ageing")  # fmt: skip
+    add("--fair-share", action="store_true", help="the tenant that was served the fewest tokens goes first")
+    add("--tenant-limit", type=_at_least(0), default=0, help="requests under way of one tenant (x-tenant); 0: no limit")
+    add("--max-new-tokens", type=_at_least(0), default=0, help="tokens of one answer at most; 0: no limit of its own")
+    add("--body-limit", type=_duration, default=60_000_000_000, help="how long a request's body may take to arrive")
+    add("--journal", default="", metavar="FILE", help="write every request and step to FILE, JSON lines, prompts too")
 
 
 def read(given: argparse.Namespace) -> ServeOptions:
@@ -77,6 +129,10 @@ def read(given: argparse.Namespace) -> ServeOptions:
         "max_model_len": given.max_model_len, "threads": given.threads, "host": given.host, "port": given.port,
         "served_model_name": given.served_model_name, "api_key": given.api_key,
         "allow_faults": given.allow_faults, "fault": given.fault, "drain_ns": given.drain, "seed": given.seed,
+        "quant": given.quant, "kv_dtype": given.kv_dtype, "device": given.device, "attention": given.attention,
+        "graphs": given.graphs, "speculate": given.speculate, "growth_reserve": given.growth_reserve,
+        "age_ns": given.priority_age, "fair_share": given.fair_share, "tenant_limit": given.tenant_limit,
+        "max_new_tokens": given.max_new_tokens, "body_limit_ns": given.body_limit, "journal": given.journal,
     }  # fmt: skip
     return ServeOptions(**values)
 
@@ -93,6 +149,19 @@ class _at_least:  # noqa: N801  argparse shows the name of a type in its message
 
 def _blocks(text: str) -> int:
     return 0 if text == "auto" else _at_least(1)(text)
+
+
+def _speculation(text: str) -> Speculation:
+    if text == "none":
+        return Speculation()
+    kind, _, rest = text.partition(":")
+    model, _, count = rest.rpartition(":")
+    right = count.isascii() and count.isdecimal() and 1 <= int(count[:9]) <= _MAX_DRAFTS
+    if not right or (kind, bool(model)) not in (("ngram", False), ("draft", True)):
+        raise argparse.ArgumentTypeError(
+            f"{text!r}: none, ngram:K or draft:MODEL:K is expected, K from 1 to {_MAX_DRAFTS}"
+        )
+    return Speculation(kind, model, int(count))
 
 
 def _port(text: str) -> int:

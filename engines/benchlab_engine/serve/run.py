@@ -16,12 +16,16 @@ import sys
 from aiohttp import web
 
 from benchlab_engine.errors import CANNOT_LOAD, USAGE, EngineError
+from benchlab_engine.serve.answer import Desk
 from benchlab_engine.serve.app import Face, Server
 from benchlab_engine.serve.build import Built, build
 from benchlab_engine.serve.gauges import Gauges
+from benchlab_engine.serve.ledger_text import NO_BYTES, ledger_text
 from benchlab_engine.serve.mailbox import Mailbox
 from benchlab_engine.serve.options import ServeOptions
 from benchlab_engine.sim.faults import Fault, parse_fault
+
+_SEND_BUFFER = 64 * 1024  # bytes; the kernel doubles it
 
 
 def serve(options: ServeOptions) -> int:
@@ -35,7 +39,8 @@ def serve(options: ServeOptions) -> int:
         raise EngineError("--fault needs --allow-faults or a paced runner", USAGE)
     with _bind(options.host, options.port) as listener:
         built = build(options)
-        print(json.dumps({"ledger": built.ledger}), file=sys.stderr, flush=True)  # noqa: T201
+        print(json.dumps({"ledger": built.ledger}), file=sys.stderr)  # noqa: T201
+        print(ledger_text(built.ledger), file=sys.stderr, flush=True)  # noqa: T201
         with contextlib.suppress(ImportError):
             import uvloop
 
@@ -50,6 +55,8 @@ def _bind(host: str, port: int) -> socket.socket:
     except OSError as error:
         raise EngineError(f"--host {host}: {error}; use an address of this machine, such as 127.0.0.1") from None
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # Connections inherit it. Left to itself the kernel takes megabytes for a client that does not read.
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
     try:
         listener.bind(address)
     except OSError as error:
@@ -64,19 +71,18 @@ def _bind(host: str, port: int) -> socket.socket:
 
 
 async def _serve(options: ServeOptions, built: Built, listener: socket.socket, faults: bool, fault: Fault) -> int:
-    sizes = {key: value for key, value in built.ledger.items() if isinstance(value, int)}
-    gauges = Gauges(built.engine.scheduler, sizes)
-    mailbox = Mailbox(built.engine, gauges.on_step)
+    sizes = {key: value for key, value in built.ledger.items() if isinstance(value, int) and key not in NO_BYTES}
+    gauges = Gauges(built.engine.scheduler, sizes, built.name)
+    mailbox = Mailbox(built.engine, gauges)
     face = Face(
-        model=built.name,
-        vocabulary=built.vocabulary,
-        ledger=sizes,
         api_key=options.api_key,
         max_wait_ns=options.max_wait_ns,
+        tenant_limit=options.tenant_limit,
+        body_limit_s=options.body_limit_ns / 1e9,
         faults=faults,
         default_fault=fault,
     )
-    server = Server(face, mailbox, gauges)
+    server = Server(face, Desk(built.name, built.vocabulary, mailbox, gauges))
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -84,7 +90,7 @@ async def _serve(options: ServeOptions, built: Built, listener: socket.socket, f
     # A client that goes away must end its handler at once: leaving the handler is what cancels the request.
     runner = web.AppRunner(server.application(), handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
     await runner.setup()
-    mailbox.start(loop, gauges.on_end)
+    mailbox.start(loop)
     try:
         await web.SockSite(runner, listener, backlog=4096).start()
     except OSError as error:
@@ -98,4 +104,5 @@ async def _serve(options: ServeOptions, built: Built, listener: socket.socket, f
     await server.drain(options.drain_ns / 1e9)
     await runner.cleanup()
     mailbox.stop()
+    built.close()
     return 0

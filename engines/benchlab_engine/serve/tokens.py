@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import codecs
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 Message = Mapping[str, Any]
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 class TextStream(Protocol):
@@ -31,9 +33,14 @@ class Vocabulary(Protocol):
     """What the server needs of a tokenizer."""
 
     end_tokens: frozenset[int]
+    size: int  # token ids are below this
 
     def encode(self, text: str) -> list[int]:
         """Token ids of plain text."""
+        ...
+
+    def piece(self, token: int) -> bytes:
+        """The bytes of one token as log-probabilities name it, perhaps a part of a character."""
         ...
 
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
@@ -93,10 +100,15 @@ class ByteVocabulary:
 
     def __init__(self) -> None:
         self.end_tokens = frozenset({self.END})
+        self.size = self.SIZE
 
     def encode(self, text: str) -> list[int]:
         """The text's UTF-8 bytes."""
         return list(text.encode("utf-8", errors="replace"))
+
+    def piece(self, token: int) -> bytes:
+        """The byte; a name for the begin and the end token."""
+        return bytes((token,)) if token < 256 else b"<begin>" if token == self.BEGIN else b"<end>"
 
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
         """Begin, then "role: content" lines."""
@@ -116,6 +128,7 @@ class FileVocabulary:
     ) -> None:
         self._tokenizer = tokenizer
         self.end_tokens = end_tokens
+        self.size: int = tokenizer.get_vocab_size(with_added_tokens=True)
         self._special = dict(special)
         self._render = _compile(template) if template else None
         self._bytes = _byte_table(tokenizer)
@@ -132,6 +145,15 @@ class FileVocabulary:
         text = self._render(messages=list(messages), add_generation_prompt=True, **self._special)
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids
+
+    def piece(self, token: int) -> bytes:
+        """The token's bytes; special tokens by their names."""
+        known = (self._bytes or {}).get(token, b"")
+        if known:
+            return known
+        name = str(self._tokenizer.id_to_token(token) or "")
+        byte = _BYTE_TOKEN.fullmatch(name)
+        return bytes((int(byte[1], 16),)) if byte else name.replace("▁", " ").encode()
 
     def stream(self) -> TextStream:
         """A decoder by bytes where the vocabulary is one of bytes, else by window."""
@@ -155,7 +177,10 @@ def _compile(template: str) -> Callable[..., str]:
     def render(**values: Any) -> str:
         try:
             return str(compiled.render(**values))
-        except TemplateError as error:
+        except ValueError:
+            raise
+        except (TemplateError, TypeError, LookupError, ArithmeticError, AttributeError) as error:
+            # A template trips over fields of a shape it does not know: the messages' fault, not the server's.
             raise ValueError(f"the chat template refused the messages: {error}") from error
 
     return render

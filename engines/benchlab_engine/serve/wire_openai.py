@@ -1,79 +1,43 @@
-"""The OpenAI wire form: a body in, a call out; events and errors as bytes.
+"""The OpenAI wire form, inwards: a body becomes a Call.
 
-The one idea: reading and writing the wire is pure, so that each byte can be tested without a socket. It must not know
-the engine, the tokenizer or HTTP.
+The one idea: every known field is checked here, once, and named when it is wrong; unknown fields are ignored. It must
+not know the engine, the tokenizer or HTTP.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from benchlab_engine.core.plan import Sampling
+from benchlab_engine.serve.call import MAX_CHOICES, MAX_STOPS, MAX_TOP_LOGPROBS, PRIORITIES, SEEDS, Call
+from benchlab_engine.serve.fields import (
+    Body,
+    WireError,
+    flag,
+    integer,
+    logit_bias,
+    number,
+    parse_object,
+    refuse_unsupported,
+    shown,
+    table,
+    text,
+    texts,
+)
 
-class WireError(Exception):
-    """An answer that is an error. status: HTTP. retry_after: seconds, where trying again may help."""
-
-    def __init__(
-        self,
-        status: int,
-        message: str,
-        kind: str = "invalid_request_error",
-        param: str | None = None,
-        code: str | None = None,
-        retry_after: int | None = None,
-    ) -> None:
-        super().__init__(message)
-        self.status = status
-        self.retry_after = retry_after
-        self.body = {"error": {"message": message, "type": kind, "param": param, "code": code}}
-
-    def encode(self) -> bytes:
-        """The JSON body."""
-        return json.dumps(self.body).encode()
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One checked request. messages or prompt or prompt_tokens is set. max_tokens None: as the server likes."""
-
-    chat: bool
-    model: str
-    messages: tuple[Mapping[str, Any], ...] = ()
-    prompt: str = ""
-    prompt_tokens: tuple[int, ...] = ()
-    max_tokens: int | None = None
-    min_tokens: int = 0
-    stream: bool = False
-    include_usage: bool = False
-    continuous_usage: bool = False
-    stop: tuple[str, ...] = ()
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-    seed: int | None = None
-    ignore_eos: bool = False
-    user: str = ""
-
-
-# What this engine does not do yet, and the values that ask for nothing.
+# What this engine does not do, and the values that ask for nothing.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "n": (1,),
-    "best_of": (1,),
-    "logprobs": (False, 0),
-    "top_logprobs": (0,),
-    "echo": (False,),
     "suffix": ("",),
     "tools": ([],),
     "tool_choice": ("none", "auto"),
     "functions": ([],),
+    "function_call": ("none", "auto"),
     "response_format": ({"type": "text"},),
-    "presence_penalty": (0,),
-    "frequency_penalty": (0,),
-    "repetition_penalty": (1,),
-    "min_p": (0,),
-    "logit_bias": ({},),
+    "modalities": (["text"],),
+    "audio": (),
+    "prompt_logprobs": (),
+    "use_beam_search": (False,),
 }
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 
@@ -81,82 +45,94 @@ _ROLES = ("system", "developer", "user", "assistant", "tool")
 def parse(raw: bytes, chat: bool) -> Call:
     """A body of /v1/chat/completions (chat) or /v1/completions. WireError 400 names the field and what is expected."""
     body = parse_object(raw)
-    for name, neutral in _NEUTRAL.items():
-        if body.get(name) is not None and body[name] not in neutral:
-            raise WireError(400, f"{name}={json.dumps(body[name])} is not supported by this engine", param=name)
-    streams = _typed(body, "stream", bool, False)
-    options = body.get("stream_options") or {}
-    if not isinstance(options, dict):
-        raise WireError(400, "stream_options must be an object", param="stream_options")
+    refuse_unsupported(body, _NEUTRAL)
+    n = integer(body, "n", 1, 1, MAX_CHOICES)
+    if body.get("best_of") not in (None, n):
+        raise WireError(
+            400, f"best_of={shown(body['best_of'])} is not supported by this engine beyond n", param="best_of"
+        )
     messages, prompt, tokens = (), "", ()  # type: tuple[Mapping[str, Any], ...], str, tuple[int, ...]
     if chat:
         messages = _messages(body)
     else:
         prompt, tokens = _prompt(body)
-    seed = body.get("seed")
-    if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
-        raise WireError(400, "seed must be an integer", param="seed")
-    model = body.get("model", "")
-    if not isinstance(model, str):
-        raise WireError(400, "model must be a string", param="model")
-    name = "max_completion_tokens" if body.get("max_completion_tokens") is not None else "max_tokens"
-    limit = None if body.get(name) is None else int(_number(body, name, 1, 1, None, whole=True))
+    streams = flag(body, "stream")
+    options = table(body, "stream_options")
+    include_usage, continuous = flag(options, "include_usage"), flag(options, "continuous_usage_stats")
+    limit = _max_tokens(body)
+    logprobs = _logprobs(body, chat)
+    echo = not chat and flag(body, "echo")
+    if echo and logprobs is not None:
+        raise WireError(400, "echo together with logprobs is not supported by this engine", param="echo")
     return Call(
-        chat=chat,
-        model=model,
+        is_chat=chat,
+        model=text(body, "model"),
         messages=messages,
         prompt=prompt,
         prompt_tokens=tokens,
         max_tokens=limit,
-        min_tokens=int(_number(body, "min_tokens", 0, 0, None, whole=True)),
+        min_tokens=min_tokens(body, limit),
         stream=streams,
-        include_usage=streams and bool(options.get("include_usage")),
-        continuous_usage=streams and bool(options.get("continuous_usage_stats")),
-        stop=_stop(body),
-        temperature=_number(body, "temperature", 1.0, 0.0, 100.0),
-        top_p=_number(body, "top_p", 1.0, 1e-9, 1.0),
-        top_k=max(0, int(_number(body, "top_k", 0, -1, None, whole=True))),
-        seed=seed,
-        ignore_eos=_typed(body, "ignore_eos", bool, False),
-        user=str(body.get("user") or ""),
+        include_usage=streams and include_usage,
+        continuous_usage=streams and continuous,
+        stop=texts(body, "stop", MAX_STOPS),
+        sampling=sampling(body, logprobs),
+        seed=None if body.get("seed") is None else integer(body, "seed", 0, *SEEDS),
+        n=n,
+        echo=echo,
+        ignore_eos=flag(body, "ignore_eos"),
+        priority=None if body.get("priority") is None else integer(body, "priority", 0, *PRIORITIES),
     )
 
 
-def parse_object(raw: bytes) -> dict[str, Any]:
-    """A JSON object, or WireError 400."""
-    try:
-        body = json.loads(raw)
-    except (ValueError, RecursionError) as error:
-        raise WireError(400, f"the body is not JSON: {error}") from None
-    if not isinstance(body, dict):
-        raise WireError(400, "the body must be a JSON object")
-    return body
+def parse_prompt(body: Body) -> Call:
+    """Only what is to become tokens: messages, or a prompt."""
+    model = text(body, "model")
+    if "messages" in body:
+        return Call(is_chat=True, model=model, messages=_messages(body))
+    prompt, tokens = _prompt(body)
+    return Call(is_chat=False, model=model, prompt=prompt, prompt_tokens=tokens)
 
 
-def _typed(body: Mapping[str, Any], name: str, kind: type[bool], default: bool) -> bool:
-    value = body.get(name)
-    if value is None:
-        return default
-    if not isinstance(value, kind):
-        raise WireError(400, f"{name} must be true or false", param=name)
-    return value
+def sampling(body: Body, logprobs: int | None) -> Sampling:
+    """The fields that say how a token is drawn, without the seed. Every wire form takes them."""
+    return Sampling(
+        temperature=number(body, "temperature", 1.0, 0.0, 100.0),
+        top_k=max(0, integer(body, "top_k", 0, -1)),
+        top_p=number(body, "top_p", 1.0, 1e-9, 1.0),
+        min_p=number(body, "min_p", 0.0, 0.0, 1.0),
+        presence_penalty=number(body, "presence_penalty", 0.0, -2.0, 2.0),
+        frequency_penalty=number(body, "frequency_penalty", 0.0, -2.0, 2.0),
+        repetition_penalty=number(body, "repetition_penalty", 1.0, 0.01, 100.0),
+        logit_bias=logit_bias(body),
+        logprobs=logprobs,
+    )
 
 
-def _number(
-    body: Mapping[str, Any], name: str, default: float, low: float, high: float | None, whole: bool = False
-) -> float:
-    value = body.get(name)
-    if value is None:
-        return default
-    right = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
-    if not right or not low <= value <= (high if high is not None else 2**31 - 1):
-        kind = "an integer" if whole else "a number"
-        limit = f"at least {low:g}" if high is None else f"from {low:g} to {high:g}"
-        raise WireError(400, f"{name} must be {kind} {limit}, not {json.dumps(value)}", param=name)
-    return value  # type: ignore[no-any-return]
+def min_tokens(body: Body, limit: int | None) -> int:
+    """min_tokens, not above max_tokens."""
+    least = integer(body, "min_tokens", 0, 0)
+    if limit is not None and least > limit:
+        raise WireError(400, f"min_tokens {least} is above max_tokens {limit}", param="min_tokens")
+    return least
 
 
-def _messages(body: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+def _max_tokens(body: Body) -> int | None:
+    name = "max_completion_tokens" if body.get("max_completion_tokens") is not None else "max_tokens"
+    return None if body.get(name) is None else integer(body, name, 1, 1)
+
+
+def _logprobs(body: Body, chat: bool) -> int | None:
+    if not chat:
+        return None if body.get("logprobs") in (None, False) else integer(body, "logprobs", 0, 0, MAX_TOP_LOGPROBS)
+    wanted = flag(body, "logprobs")
+    count = integer(body, "top_logprobs", 0, 0, MAX_TOP_LOGPROBS)
+    if count and not wanted:
+        raise WireError(400, "top_logprobs needs logprobs=true", param="top_logprobs")
+    return count if wanted else None
+
+
+def _messages(body: Body) -> tuple[Mapping[str, Any], ...]:
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise WireError(400, "messages must be a list of at least one message", param="messages")
@@ -179,98 +155,12 @@ def _message(index: int, message: Any) -> Mapping[str, Any]:
     return {**message, "content": content}
 
 
-def _prompt(body: Mapping[str, Any]) -> tuple[str, tuple[int, ...]]:
+def _prompt(body: Body) -> tuple[str, tuple[int, ...]]:
     prompt = body.get("prompt")
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
         prompt = prompt[0]
     if isinstance(prompt, str) and prompt:
         return prompt, ()
-    if isinstance(prompt, list) and prompt and all(type(each) is int and 0 <= each < 2**32 for each in prompt):
+    if isinstance(prompt, list) and prompt and all(type(each) is int and 0 <= each < 2**31 for each in prompt):
         return "", tuple(prompt)
     raise WireError(400, "prompt must be one text or one list of token ids, not empty", param="prompt")
-
-
-def _stop(body: Mapping[str, Any]) -> tuple[str, ...]:
-    stop = body.get("stop")
-    if stop is None:
-        return ()
-    listed = [stop] if isinstance(stop, str) else stop
-    if not isinstance(listed, list) or len(listed) > 16 or not all(isinstance(each, str) and each for each in listed):
-        raise WireError(400, "stop must be a text or a list of at most 16 texts, none empty", param="stop")
-    return tuple(listed)
-
-
-def usage(prompt: int, completion: int, cached: int) -> dict[str, Any]:
-    """Token counts of one answer."""
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": completion,
-        "total_tokens": prompt + completion,
-        "prompt_tokens_details": {"cached_tokens": cached},
-    }
-
-
-class EventWriter:
-    """The bytes of one stream's events. What does not change from event to event is encoded once."""
-
-    DONE = b"data: [DONE]\n\n"
-
-    def __init__(self, call: Call, answer_id: str, created: int, model: str) -> None:
-        self._chat = call.chat
-        kind = "chat.completion.chunk" if call.chat else "text_completion"
-        head = json.dumps({"id": answer_id, "object": kind, "created": created, "model": model})
-        self._head = "data: " + head[:-1] + ', "choices": '
-
-    def role(self) -> bytes:
-        """The first event of a chat: who speaks."""
-        return self._event('[{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": null}]')
-
-    def text(self, text: str, count: Mapping[str, Any] | None = None) -> bytes:
-        """One token's event; its text may be empty."""
-        quoted = json.dumps(text)
-        piece = f'"delta": {{"content": {quoted}}}' if self._chat else f'"text": {quoted}'
-        return self._event(f'[{{"index": 0, {piece}, "logprobs": null, "finish_reason": null}}]', count)
-
-    def finish(self, reason: str, stop: str | None, text: str = "", count: Mapping[str, Any] | None = None) -> bytes:
-        """The event that ends the answer, with the text that was still held back."""
-        if self._chat:
-            piece = '"delta": ' + json.dumps({"content": text} if text else {})
-        else:
-            piece = '"text": ' + json.dumps(text)
-        end = f'"finish_reason": {json.dumps(reason)}, "stop_reason": {json.dumps(stop)}'
-        return self._event(f'[{{"index": 0, {piece}, "logprobs": null, {end}}}]', count)
-
-    def usage(self, count: Mapping[str, Any]) -> bytes:
-        """The event with token counts and no choices."""
-        return self._event("[]", count)
-
-    @staticmethod
-    def error(error: WireError) -> bytes:
-        """An error after the first byte. Nothing follows it."""
-        return b"data: " + error.encode() + b"\n\n"
-
-    def _event(self, choices: str, count: Mapping[str, Any] | None = None) -> bytes:
-        tail = "" if count is None else ', "usage": ' + json.dumps(count)
-        return (self._head + choices + tail + "}\n\n").encode()
-
-
-def whole(
-    call: Call,
-    answer_id: str,
-    created: int,
-    model: str,
-    text: str,
-    reason: str,
-    stop: str | None,
-    count: Mapping[str, Any],
-) -> dict[str, Any]:
-    """The answer that is not streamed."""
-    end = {"logprobs": None, "finish_reason": reason, "stop_reason": stop}
-    if call.chat:
-        choice = {"index": 0, "message": {"role": "assistant", "content": text}, **end}
-    else:
-        choice = {"index": 0, "text": text, **end}
-    kind = "chat.completion" if call.chat else "text_completion"
-    return {
-        "id": answer_id, "object": kind, "created": created, "model": model, "choices": [choice], "usage": count,
-    }  # fmt: skip

@@ -10,6 +10,7 @@ import pytest
 from benchlab_engine.core.loop import Engine
 from benchlab_engine.core.request import FinishReason, RequestSpec
 from benchlab_engine.core.scheduler import Scheduler, SchedulerConfig
+from benchlab_engine.serve.gauges import Gauges
 from benchlab_engine.serve.mailbox import Mailbox
 from benchlab_engine.sim.costs import StepCosts
 from benchlab_engine.sim.runner import PacedRunner
@@ -17,16 +18,23 @@ from benchlab_engine.sim.runner import PacedRunner
 
 def mailbox(runner):
     engine = Engine(Scheduler(SchedulerConfig(max_seqs=2, queue_limit=0)), runner, time.monotonic_ns)
-    return Mailbox(engine, lambda _: None)
+    return Mailbox(engine, Gauges(engine.scheduler, {}))
+
+
+async def hear(ticket):
+    """All news of a request, in order."""
+    news = asyncio.Queue()
+    ticket.listener = news.put_nowait
+    out = []
+    while not out or out[-1].finish is None:
+        out.append(await asyncio.wait_for(news.get(), 10))
+    return out
 
 
 async def news_of(box, count):
-    box.start(asyncio.get_running_loop(), lambda _: None)
-    ticket = box.submit(RequestSpec("a", (1, 2), count), 0)
-    out = []
-    while not out or out[-1].finish is None:
-        out.append(await asyncio.wait_for(ticket.news.get(), 10))
-    return out
+    box.start(asyncio.get_running_loop())
+    (ticket,) = box.submit([RequestSpec("a", (1, 2), count)], 0)
+    return await hear(ticket)
 
 
 def test_tokens_come_in_order_and_the_ticket_moves_to_the_past():
@@ -53,8 +61,8 @@ def test_a_failed_step_is_an_error_and_the_engine_goes_on():
 
     async def twice():
         first = await news_of(box, 3)
-        ticket = box.submit(RequestSpec("b", (1,), 1), 0)
-        return first, await asyncio.wait_for(ticket.news.get(), 10)
+        (ticket,) = box.submit([RequestSpec("b", (1,), 1)], 0)
+        return first, (await hear(ticket))[0]
 
     first, second = asyncio.run(twice())
     box.stop()
@@ -80,6 +88,6 @@ def test_an_engine_that_dies_is_told_to_who_waits(capfd):
 @pytest.mark.parametrize("name", ["a", "b"])
 def test_refusals_come_before_the_engine_is_asked(name):
     box = mailbox(PacedRunner(StepCosts(), (7,), lambda _: None))  # never started: nothing is taken up
-    assert box.submit(RequestSpec("a", (1,), 1), 0).spec.request_id == "a"
-    box.submit(RequestSpec("c", (1,), 1), 0)
-    assert box.submit(RequestSpec(name, (1,), 1), 0).kind == ("duplicate" if name == "a" else "queue_full")
+    assert box.submit([RequestSpec("a", (1,), 1)], 0)[0].spec.request_id == "a"
+    box.submit([RequestSpec("c", (1,), 1)], 0)
+    assert box.submit([RequestSpec(name, (1,), 1)], 0).kind == ("duplicate" if name == "a" else "queue_full")
