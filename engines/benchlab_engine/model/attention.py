@@ -46,11 +46,11 @@ def choose(name: str, device: torch.device, kv: PagedKv) -> Attention:
         raise EngineError(f"--attention {name!r} is not known; use {', '.join(NAMES)}", USAGE)
     if name == "plain":
         return PlainAttention()
-    from benchlab_engine.model import attention_fast
+    from benchlab_engine.model.attention_fast import FastAttention, refusal
 
-    reason = attention_fast.refusal(device, kv)
+    reason = refusal(device, kv)
     if reason is None and (name == "fast" or device.type == "cuda"):
-        return attention_fast.FastAttention()
+        return FastAttention()
     if name == "fast":
         raise EngineError(f"--attention fast: {reason}; use --attention plain", USAGE)
     return PlainAttention()
