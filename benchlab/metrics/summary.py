@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchlab.metrics import run as rates
+from benchlab.metrics.certificate import certificate
 from benchlab.metrics.columns import Bools, Columns, columns_of, stages_of
 from benchlab.metrics.condition import condition_of
 from benchlab.metrics.goodput import Good, SloClause, good_requests
@@ -85,6 +86,7 @@ def summarise_tables(
         "created": manifest.get("created"),
         "percentile_method": METHOD,
         "fingerprint": fingerprint(manifest),
+        **_simulated(manifest),
         "slo": {"clauses": [clause.text for clause in slo], "target": (manifest.get("slo") or {}).get("target")},
         "objectives": [],
         "verdict": {"state": state, "rules": [rule.as_dict() for rule in rules]},
@@ -94,6 +96,12 @@ def summarise_tables(
     }
     clean: dict[str, Any] = finite(summary)
     return clean
+
+
+def _simulated(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a simulation, so that no reader takes it for a measurement; nothing for a measured run."""
+    facts = manifest.get("simulated")
+    return {"simulated": facts if isinstance(facts, Mapping) else {}} if facts else {}
 
 
 def fingerprint(manifest: Mapping[str, Any]) -> dict[str, Any]:
@@ -117,6 +125,7 @@ def fingerprint(manifest: Mapping[str, Any]) -> dict[str, Any]:
         "load": loads,
         "sampling": manifest.get("sampling"),
         "engine": engine.get("name"),
+        **{key: True for key in _simulated(manifest)},
     }
 
 
@@ -151,6 +160,7 @@ def _stage(
         "metrics": {
             metric.name: _metric(metric, c, inside, percentiles) for metric in METRICS if metric.function is not None
         },
+        "client": certificate(c, inside, entry) if not manifest.get("simulated") else None,
         "verdict": {"state": verdict_of(rules), "rules": [rule.as_dict() for rule in rules]},
         "rules": [rule.as_dict() for rule in condition.rules],
         "notes": _notes(c, window, inside, slo, good, manifest),

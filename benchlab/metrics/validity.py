@@ -7,49 +7,25 @@ request is accounted for, went out on time, was stamped well, and whether anythi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from benchlab.metrics import request
 from benchlab.metrics.audit import impossible
-from benchlab.metrics.columns import Bools, Columns, Floats
-from benchlab.metrics.quantiles import ordered, quantile
+from benchlab.metrics.certificate import client_rules, merged
+from benchlab.metrics.columns import Bools, Columns
+from benchlab.metrics.limits import CI, PUBLISH, Limits
 from benchlab.metrics.rule import Rule, State, judged, worst
 from benchlab.metrics.window import Window
 from benchlab.records.event import Outcome
 from benchlab.units import NS_PER_MS, NS_PER_S
 
+__all__ = ["CI", "PUBLISH", "Limits", "Verdict", "merged", "run_rules", "stage_rules", "verdict_of"]
+
 Verdict = Literal["VALID", "WARN", "INVALID"]
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What is still believed. `*_fail` makes the measurement INVALID, the other a warning; shares are 0..1."""
-
-    missed_share: float = 0.02
-    missed_share_fail: float = 0.05
-    lag_ms: float = 10.0
-    lag_ttft_share: float = 0.01
-    lag_fail_factor: float = 5.0
-    cpu_share: float = 0.80
-    cpu_share_fail: float = 0.95
-    loop_lag_ms: float = 5.0
-    loop_lag_ms_fail: float = 50.0
-    merged_share: float = 0.05
-    length_band: float = 0.10
-    cached_share: float = 0.01
-    telemetry_gap_s: float = 2.0
-    client_fault_share: float = 0.001
-    held_share: float = 0.01
-    held_share_fail: float = 0.10
-
-
-CI = Limits()
-PUBLISH = Limits(missed_share=0.01, lag_ms=5.0, cpu_share=0.60, merged_share=0.02, cached_share=0.0, held_share=0.0)
 
 
 def verdict_of(rules: list[Rule]) -> Verdict:
@@ -64,11 +40,10 @@ def stage_rules(
     """The rules of one stage. `stage` is its entry in the manifest."""
     number = int(stage.get("stage", 0))
     inside = w.holds(c.number("intended_ns")) if w is not None else np.ones(c.n, dtype=np.bool_)
-    return [
+    rules = [
         _complete(c, stage, number),
         _on_time(c, w, inside, limits, number),
-        _dispatch_lag(c, inside, limits, number),
-        *_workers(stage, limits, number),
+        *client_rules(c, inside, stage, limits, number),
         _stamps(c, limits, number),
         _wall_clock(stage, number),
         _lengths(c, inside, manifest, limits, number),
@@ -79,11 +54,33 @@ def stage_rules(
         _cap(c, inside, stage, limits, number),
         _counts(c, number),
     ]
+    return [_of_no_client(rule) for rule in rules] if manifest.get("simulated") else rules
+
+
+_OF_THE_CLIENT = frozenset(
+    ("rate_held", "dispatch_lag_p99_ms", "client_cpu_share", "loop_lag_p99_ms", "merged_chunk_share",
+     "client_headroom", "stamp_error_p99_ms",     "wall_clock_steps", "client_faults")
+)  # fmt: skip
+
+
+def _of_no_client(rule: Rule) -> Rule:
+    """A simulation has no client that could be late or busy: such a rule holds nothing, whatever its figure."""
+    if rule.name not in _OF_THE_CLIENT:
+        return rule
+    return replace(rule, state="not checked", value=None, hint="simulated: no client took part")
 
 
 def run_rules(manifest: Mapping[str, Any], telemetry: pa.Table, limits: Limits = CI) -> list[Rule]:
     """The rules of the whole run: the server stayed the same, telemetry has no holes."""
-    return [_same_server(manifest), _telemetry(manifest, telemetry, limits)]
+    simulated = manifest.get("simulated")
+    marks = [_simulated(simulated)] if simulated else []
+    return [*marks, _same_server(manifest), _telemetry(manifest, telemetry, limits)]
+
+
+def _simulated(facts: Any) -> Rule:
+    profile = facts.get("profile") if isinstance(facts, Mapping) else None
+    hint = "nothing was measured: the times come from a cost model; measure with `benchlab sweep`"
+    return Rule("simulated", "warn", str(profile or "yes"), None, hint)
 
 
 def _complete(c: Columns, stage: Mapping[str, Any], number: int) -> Rule:
@@ -118,9 +115,7 @@ def _on_time(c: Columns, w: Window | None, inside: Bools, limits: Limits, number
     dispatched = c.number("dispatched_ns")
     late = np.isnan(dispatched) | c.is_outcome(Outcome.NOT_SENT)
     if w is not None:
-        grace = (
-            2 * limits.lag_ms * limits.lag_fail_factor * NS_PER_MS
-        )  # a last arrival just before w1 may be just after
+        grace = 2 * limits.lag_ms_fail * NS_PER_MS  # a last arrival just before w1 may be just after
         late |= dispatched >= w.w1_ns + grace
     hint = "the client could not keep the rate: --workers, a faster client host, or a higher --max-inflight"
     return judged(
@@ -131,51 +126,6 @@ def _on_time(c: Columns, w: Window | None, inside: Bools, limits: Limits, number
         fail=limits.missed_share_fail,
         stage=number,
     )
-
-
-def _p99(values: Floats) -> float | None:
-    known = values[np.isfinite(values)]
-    return quantile(ordered(known), 0.99) if len(known) else None
-
-
-def _dispatch_lag(c: Columns, inside: Bools, limits: Limits, number: int) -> Rule:
-    lag = _p99(request.dispatch_lag(c).values[inside])
-    first = request.ttft(c).values[inside & c.is_outcome(Outcome.OK)]
-    first = first[np.isfinite(first)]
-    middle = float(np.median(first)) if len(first) else 0.0
-    limit = max(limits.lag_ms, limits.lag_ttft_share * middle)
-    hint = "the client was late: more --workers, or a quieter client host"
-    return judged("dispatch_lag_p99_ms", lag, limit, hint, fail=limit * limits.lag_fail_factor, stage=number)
-
-
-def _workers(stage: Mapping[str, Any], limits: Limits, number: int) -> list[Rule]:
-    workers = stage.get("workers") or []
-    shares = [w["cpu_s"] / w["wall_s"] for w in workers if w.get("cpu_s") is not None and w.get("wall_s")]
-    lags = [lag["p99"] for w in workers if (lag := w.get("loop_lag_ms")) and lag.get("p99") is not None]
-    busy = max(shares) if shares else None
-    lagging = max(lags) if lags else None
-    more = "the client is the bottleneck: more --workers, or a client host of its own"
-    return [
-        judged("client_cpu_share", busy, limits.cpu_share, more, fail=limits.cpu_share_fail, stage=number),
-        judged("loop_lag_p99_ms", lagging, limits.loop_lag_ms, more, fail=limits.loop_lag_ms_fail, stage=number),
-    ]
-
-
-def merged(c: Columns) -> tuple[float, float] | None:
-    """(share of text events that shared a read with another text event, p99 of how much earlier those may be in ms).
-
-    A last text that shares its read with the finish or usage event alone is not counted: servers send those in one
-    burst, and no gap between tokens lies inside it.
-    """
-    if not len(c.visible):
-        return None
-    rows, stamps = c.visible_row, c.chunk_ns[c.visible]
-    if not len(rows):
-        return 0.0, 0.0
-    again = (rows[1:] == rows[:-1]) & (stamps[1:] == stamps[:-1])
-    shared = np.concatenate([[False], again]) | np.concatenate([again, [False]])
-    width = c.slack_ns[c.visible][shared].astype(np.float64)
-    return float(shared.mean()), (float(np.quantile(width, 0.99)) / NS_PER_MS if len(width) else 0.0)
 
 
 def _stamps(c: Columns, limits: Limits, number: int) -> Rule:

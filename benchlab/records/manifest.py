@@ -13,8 +13,9 @@ keys (all `_ns` from t0 of the host that made the requests):
     client {transport, loop, python, platform, stamp_source, cpus, proxies_ignored [names], ...}
     stages [{stage, name, kind: open | closed, offered_rps, concurrency, arrival, warmup, planned,
              start_ns, w0_ns, w1_ns, drain_end_ns, complete, why,
-             workers [{worker, cpu_s, wall_s, loop_lag_ms {p50, p99, max}, events, merged_chunks, connections,
-                       retries, cap {max_inflight, held}, peak_inflight}]}]
+             workers [{worker, cpu_s, wall_s, events_sending (all three of the sending phase), loop_lag_ms {p50, p99,
+                       max}, events, merged_chunks, connections, retries, offset_error_ns, clock_steps_ns,
+                       cap {max_inflight, held}, peak_inflight}]}]
     slo {clauses [...], target} · objectives [...] · percentiles [...]
     telemetry {sources [...], notes [...], period_ns, gaps [...]}
     host {name, cpu, cores, memory_bytes, kernel, ...} · git {commit, dirty} or null
