@@ -12,7 +12,10 @@ from benchlab.cli.app import build, main
 from tests.running import ROOT
 
 GOLDEN = ROOT / "tests" / "golden" / "help"
-PROMISED = {"run", "sweep", "report", "show", "compare", "gate", "validate", "recover", "workload", "engine"}
+PROMISED = {
+    "run", "sweep", "report", "show", "compare", "gate", "validate", "recover", "workload", "engine", "doctor",
+    "simulate",
+}  # fmt: skip
 """Commands of INTERFACES that are built; the others must not be there as stubs."""
 PASSED_ON = {("engine", "serve"), ("engine", "fetch")}
 """Their --help is the engine's own."""

@@ -31,7 +31,7 @@ from benchlab.report.sections import (
     validity_section,
 )
 from benchlab.report.timeline import timeline_figure
-from benchlab.report.view import Stage, Summary, reference_of, rules_of, selected_of, slo_of, stages_of
+from benchlab.report.view import Stage, Summary, reference_of, rules_of, selected_of, simulated_of, slo_of, stages_of
 
 _LATENCIES = ("ttft", "tpot", "e2e")
 _NO_LATENCY = "No request ended well with text, so there is no latency to show."
@@ -114,7 +114,8 @@ def build(run: Run, summary: Summary) -> Html:
             el("p", "Percentiles by linear interpolation between order statistics, from all samples, never averaged."),
         ),
     )
-    return document(f"benchlab: {run.run_id}", [(key, title) for key, title, _ in shown], main)
+    mark = "" if simulated_of(summary) is None else "SIMULATED "
+    return document(f"benchlab: {mark}{run.run_id}", [(key, title) for key, title, _ in shown], main)
 
 
 def _milliseconds(text: str) -> float | None:

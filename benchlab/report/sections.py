@@ -28,6 +28,7 @@ from benchlab.report.view import (
     selected_of,
     selection_of,
     share,
+    simulated_of,
     stats_of,
     tidy,
     worst_of_each,
@@ -79,7 +80,9 @@ def masthead(summary: Summary, manifest: Mapping[str, Any]) -> Html:
         shown.append(el("li", el("a", f"and {len(caveats) - 3} more under Validity", href="#validity")))
     return el(
         "header",
-        el("p", "benchlab report", class_="eyebrow"),
+        el(
+            "p", "benchlab report" if simulated_of(summary) is None else "benchlab report · SIMULATED", class_="eyebrow"
+        ),
         el("h1", what),
         el("p", origin, class_="origin"),
         verdict_badge(summary),

@@ -20,6 +20,7 @@ from benchlab.report.view import (
     selected_of,
     selection_of,
     share,
+    simulated_of,
     stages_of,
     tidy,
 )
@@ -53,7 +54,13 @@ def missed(objectives: list[Objective], stage: Stage) -> list[str]:
 
 
 def headline(summary: Summary) -> str:
-    """The result in one or two sentences."""
+    """The result in one or two sentences; of a simulation it says that first."""
+    profile = simulated_of(summary)
+    mark = "" if profile is None else f"SIMULATED ({profile}), nothing was measured. "
+    return mark + _headline(summary)
+
+
+def _headline(summary: Summary) -> str:
     stages, objectives = stages_of(summary), objectives_of(summary)
     stage = reference_of(summary, stages)
     if stage is None:

@@ -24,6 +24,7 @@ from benchlab.report.view import (
     rules_of,
     selected_of,
     selection_of,
+    simulated_of,
     stages_of,
     stats_of,
 )
@@ -130,8 +131,10 @@ def markdown(summary: Summary) -> str:
     stages, objectives = stages_of(summary), objectives_of(summary)
     verdict = mapping(summary.get("verdict"))
     glyph, word, _ = VERDICTS.get(str(verdict.get("state")), ("–", str(verdict.get("state", "not judged")), ""))
+    profile = simulated_of(summary)
+    mark = "" if profile is None else f"SIMULATED ({_md(profile)}) "
     out = [
-        f"### benchlab: {glyph} {_md(word)}\n\n",
+        f"### benchlab: {mark}{glyph} {_md(word)}\n\n",
         f"Run {_md(summary.get('run_id', '—'))}\n\n",
     ]
     columns = [(name, stat) for name in ("ttft", "tpot", "e2e") for stat in sorted(two_stats(stages, objectives, name))]

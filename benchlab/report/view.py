@@ -158,6 +158,13 @@ def tidy(value: float | None) -> str:
     )
 
 
+def simulated_of(summary: Summary) -> str | None:
+    """The cost model of a simulated run; None for one that was measured."""
+    if "simulated" not in summary:
+        return None
+    return str(mapping(summary["simulated"]).get("profile") or "cost model not told")
+
+
 def rule_word(name: str) -> str:
     """A rule's name for people, its unit set apart: 'telemetry gap, s'."""
     return re.sub(r" (ms|s)$", r", \1", name.replace("_", " "))

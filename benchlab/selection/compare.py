@@ -23,7 +23,7 @@ FIGURES: tuple[tuple[str, str | None], ...] = (
 )
 """What is compared when nothing else is asked for."""
 
-_BINDING = ("workload_sha256", "cache", "api", "sampling")
+_BINDING = ("workload_sha256", "cache", "api", "sampling", "simulated")
 
 
 @dataclass(frozen=True, slots=True)

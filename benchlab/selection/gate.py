@@ -47,6 +47,11 @@ def regressions(
         raise NotComparableError(
             "there is no baseline to compare with", where="--max-regression", hint="give --baseline RUN"
         )
+    if limits and baseline is not None and ("simulated" in summary) != ("simulated" in baseline):
+        first, second = ("simulated", "measured") if "simulated" in summary else ("measured", "simulated")
+        raise NotComparableError(
+            f"the run is {first} and the baseline {second}", where="--baseline", hint=f"give a {first} run"
+        )
     return [_distrust(summary, _regression(summary, baseline or {}, limit)) for limit in limits]
 
 

@@ -186,7 +186,7 @@ def _rows(text: str, path: str) -> list[tuple[tuple[int, int, int, int], float]]
             duration = int(row["end_ns"]) - int(row["start_ns"])
         except (KeyError, TypeError, ValueError, IndexError, OverflowError):
             raise ValueError(f"{path}: row {number} is no journal row (works, start_ns, end_ns)") from None
-        if works and duration > 0:
+        if works and duration > 0 and not row.get("error"):
             rows.append((counts_of(works), duration))
     return rows
 
