@@ -58,7 +58,7 @@ def measure(
     seed: Annotated[int, typer.Option("--seed", help="Seed of made prompts.", rich_help_panel=_LOAD)] = 0,
     arrival_seed: Annotated[int, typer.Option("--arrival-seed", help="Seed of arrival times.", rich_help_panel=_LOAD)] = 0,
     cache: Annotated[str, typer.Option("--cache", help="warm: prompts as they are | cold: a salt per run.", rich_help_panel=_LOAD)] = "warm",
-    workers: Annotated[int, typer.Option("--workers", min=1, max=64, help="Load generator processes.", rich_help_panel=_LOAD)] = 1,
+    workers: Annotated[str, typer.Option("--workers", help="Load generator processes; auto: by what `doctor` finds this host can carry.", rich_help_panel=_LOAD)] = "1",
     slo: Annotated[list[str] | None, typer.Option("--slo", "--goodput", help="Limit on each request: ttft=500ms; repeat.", rich_help_panel=_JUDGE)] = None,
     slo_target: Annotated[Text, typer.Option("--slo-target", help="Share of requests that must meet every --slo, e.g. 95%.", rich_help_panel=_JUDGE)] = None,
     objective: Annotated[list[str] | None, typer.Option("--objective", help="Qualifies a stage: 'ttft.p90<=400ms'; repeat.", rich_help_panel=_JUDGE)] = None,
@@ -95,6 +95,10 @@ def measure(
     )
     said = Progress(mode)
     try:
+        if workers == "auto":
+            from benchlab.doctor.sizing import size
+
+            spec = size(spec, said.say)
         outcome = execute(spec, said, judging)
     finally:
         said.close()

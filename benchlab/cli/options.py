@@ -26,6 +26,7 @@ from benchlab.selection.slo import (
 from benchlab.units import NS_PER_S, parse_duration_ns, parse_rate, parse_share
 from benchlab.workload.find import resolve
 
+MAX_WORKERS = 64
 _DEFAULT_USERS = (1, 4, 16)
 _DEFAULT_DURATION_NS = 60 * NS_PER_S
 
@@ -78,7 +79,7 @@ def build(
         objectives=tuple(flags["objective"] or ()),
         select=one_of(flags["select"], ("point", "proved"), "--select"),
         percentiles=tuple(percentiles_with(percentiles, clauses)),
-        workers=flags["workers"],
+        workers=_workers(flags["workers"]),
         keep_text=flags["keep_text"],
         lenient=flags["lenient"],
         allow_unknown=flags["allow_unknown"],
@@ -171,6 +172,15 @@ def _loads(flags: Mapping[str, Any], *, sweep: bool) -> list[Load]:
     if not loads and sweep:
         raise UsageError("a sweep needs loads", where="-r/--rate, -c/--concurrency", hint="write -r 1,2,4 or -c 1,4,16")
     return loads or [Load("closed", concurrency=users) for users in _DEFAULT_USERS]
+
+
+def _workers(text: str) -> int:
+    """1 for auto: the command sizes it when everything else is known."""
+    if text == "auto":
+        return 1
+    if not text.isdecimal() or not 1 <= int(text) <= MAX_WORKERS:
+        raise UsageError(f"'{text}' is no number of workers", where="--workers", hint=f"1 to {MAX_WORKERS}, or auto")
+    return int(text)
 
 
 def _words(text: str | None) -> list[str]:

@@ -12,11 +12,13 @@ import json
 import math
 import os
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchlab import __version__
+from benchlab.campaign.spec import Load, RunSpec
+from benchlab.workload.item import WorkloadItem
 
 TARGET_SHARE = 0.5
 """Of a worker's ceiling."""
@@ -98,6 +100,37 @@ def measured() -> Kept:
     figure = Kept(sharp.per_cpu_s or 1.0, requests.per_cpu_s or 1.0)
     keep(figure)
     return figure
+
+
+def size(spec: RunSpec, say: Callable[[str], None]) -> RunSpec:
+    """The run with as many workers as its busiest stage needs; says how many and why. Raises UsageError for a
+    workload that cannot be read."""
+    from benchlab.campaign.load_workload import load_workload
+
+    items = load_workload(spec).items
+    lengths = [item.output_tokens for item in items if item.output_tokens]
+    mean = sum(lengths) / len(lengths) if lengths else None
+    loads = [
+        ("open", _rate(load, items)) if load.kind == "open" else ("closed", load.concurrency or 1)
+        for load in spec.loads
+    ]
+    figure = recall()
+    if figure is None:
+        say("measuring what one worker carries on this host (2 s, once a boot)")
+        figure = measured()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    number, why = workers_for(need_of(loads, mean), figure, cores)
+    say(f"workers: {number} ({why})")
+    return replace(spec, workers=number)
+
+
+def _rate(load: Load, items: Sequence[WorkloadItem]) -> float:
+    """Requests a second of an open loop; the mean rate of the workload's own times where none is given."""
+    if load.rate is not None:
+        return load.rate
+    times = [item.arrival_s for item in items if item.arrival_s is not None]
+    span = max(times) - min(times) if times else 0.0
+    return len(times) / span if span > 0 else 1.0
 
 
 def need_of(loads: Sequence[tuple[str, float]], mean_tokens: float | None) -> Need:
