@@ -33,7 +33,7 @@ from benchlab.campaign.stages import (
 )
 from benchlab.campaign.watch import find_sources, start_sampler, telemetry_facts
 from benchlab.clients.apis import make_dialect
-from benchlab.clients.endpoint import Endpoint, parse_endpoint
+from benchlab.clients.endpoint import Endpoint, ignored_proxies, parse_endpoint
 from benchlab.clock import SystemClock
 from benchlab.errors import BenchlabError, Exit, StorageError, TargetError
 from benchlab.launch.base import Engine, load_launch_file
@@ -85,6 +85,8 @@ def execute(spec: RunSpec, progress: Progress, judging: dict[str, Any] | None = 
         engine = _start_engine(spec, path, progress, stack)
         url = engine.url if engine else spec.url or ""
         endpoint = parse_endpoint(url)
+        if proxies := ignored_proxies(endpoint):
+            progress.say(f"note: {', '.join(proxies)} not used: load goes to the endpoint itself")
         served = ask_models(endpoint, spec.headers, spec.api)
         model = choose_model(spec.model or (spec.engine.model if spec.engine else None), served, endpoint)
         if engine and served.models:

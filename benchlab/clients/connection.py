@@ -46,7 +46,7 @@ class Connection:
     ) -> None:
         self._loop, self._sock, self._stamps, self._clock, self._tls = loop, sock, stamps, clock, tls
         self._fd = sock.fileno()
-        self._unsent = b""
+        self._unsent: bytes | memoryview = b""
         self._exchange: Exchange | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._stamp_ns = self._since_ns = 0
@@ -78,8 +78,11 @@ class Connection:
         if self._send_fault is not None:
             return
         if self._unsent:
-            self._unsent += data
+            self._unsent = bytes(self._unsent) + data
             return
+        self._transmit(data)
+
+    def _transmit(self, data: bytes | memoryview) -> None:
         try:
             sent = self._sock.send(data)
         except (BlockingIOError, InterruptedError):
@@ -92,13 +95,13 @@ class Connection:
             self._lose(f"the connection broke while sending: {_words(error)}")
             return
         if sent < len(data):
-            self._unsent = data[sent:]
+            self._unsent = memoryview(data)[sent:]  # a long prompt goes out in parts, without being copied for each
             self._loop.add_writer(self._fd, self._writable)
 
     def _writable(self) -> None:
         data, self._unsent = self._unsent, b""
         self._loop.remove_writer(self._fd)
-        self._send(data)
+        self._transmit(data)
 
     def release(self) -> None:
         """The exchange is over, in good order or not: tell nobody any more."""
@@ -170,8 +173,9 @@ class Connection:
         except httptools.HttpParserError as error:
             fault = f"not HTTP/1.1: {error}"
         exchange = self._exchange
+        body = b""
         if self._pieces:
-            body, self._pieces = b"".join(self._pieces), []
+            body, self._pieces, self._head_bytes = b"".join(self._pieces), [], 0
             if exchange is not None:
                 exchange.body(body, self._stamp_ns, self._since_ns, self._kernel)
         if self._complete:
@@ -181,7 +185,7 @@ class Connection:
             if exchange is not None:
                 exchange.complete(self._stamp_ns, framed=True)
             return
-        if not self._headers_done:
+        if not body:  # headers, or after them trailers and chunk extensions, which hold no content either
             self._head_bytes += len(data)
             if fault is None and self._head_bytes > self._max_header_bytes:
                 fault = f"response headers longer than {self._max_header_bytes} bytes"

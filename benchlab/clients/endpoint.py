@@ -7,6 +7,7 @@ import re
 import socket
 from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
+from urllib.request import proxy_bypass
 
 from benchlab.errors import TargetError, UsageError
 from benchlab.records.manifest import redact_text
@@ -95,6 +96,12 @@ def look_up(endpoint: Endpoint) -> list[tuple[socket.AddressFamily, tuple[object
     return sorted(addresses, key=lambda pair: pair[0] != socket.AF_INET) if endpoint.loopback else addresses
 
 
-def ignored_proxies() -> list[str]:
-    """Names of the environment's proxy variables that are set. Load never goes through them; the manifest says so."""
-    return [name for name in PROXY_VARIABLES if os.environ.get(name)]
+def ignored_proxies(endpoint: Endpoint | None = None) -> list[str]:
+    """Names of the environment's proxy variables that are set: for this endpoint, or at all. Load never goes through
+    them; the manifest says so."""
+    names = [name for name in PROXY_VARIABLES if os.environ.get(name)]
+    if endpoint is None:
+        return names
+    if proxy_bypass(endpoint.host):  # NO_PROXY says so too
+        return []
+    return [name for name in names if name.lower() in (f"{endpoint.scheme}_proxy", "all_proxy")]

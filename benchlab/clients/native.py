@@ -19,7 +19,7 @@ from benchlab.clients.dialect import Dialect
 from benchlab.clients.endpoint import Endpoint, look_up
 from benchlab.clients.exchange import StreamExchange
 from benchlab.clients.request_head import request_headers
-from benchlab.clients.stamps import Stamps
+from benchlab.clients.stamps import CLOCK_STEP, Stamps
 from benchlab.clock import Clock
 from benchlab.records.event import Outcome
 from benchlab.records.recorder import Recorder
@@ -107,6 +107,9 @@ class NativeClient:
             except asyncio.CancelledError:
                 connection.close()
                 raise
+            finally:
+                if self._stamps.stepped_since(sent_ns):
+                    recorder.unknown.add(CLOCK_STEP)
             if exchange.unanswered:
                 recorder.retries += 1
                 self.counts.retries += 1

@@ -23,6 +23,10 @@ ANCILLARY_BYTES = 64
 _STEP_NS = 1_000_000
 """A jump of the offset beyond this is a step of the wall clock: slewing moves it by at most 0.5 ms a second."""
 
+CLOCK_STEP = "wall_clock"
+"""In a record's `unknown`: the wall clock stepped while the request was under way, so that kernel stamps of it are
+believed only as far as the client's own clock bears them out."""
+
 
 class Stamps:
     """Turns ancillary data of a read into monotonic ns. `track` re-measures the offset; call it twice a second."""
@@ -60,6 +64,15 @@ class Stamps:
         if abs(offset - self._offset_ns) > _STEP_NS:
             self.steps.append(self._clock.monotonic_ns())
         self._offset_ns, self.error_ns = offset, error
+
+    def stepped_since(self, ns: int) -> bool:
+        """True if the wall clock stepped after `ns`, seen now at the latest: a stamp of that time may be off by a
+        step that is too small to be told from the stamp alone. Cheap: one reading of each clock."""
+        if self.kernel:
+            wall, now = self._clock.wall_ns(), self._clock.monotonic_ns()
+            if abs(wall - now - self._offset_ns) > _STEP_NS:
+                self.track()  # measured with care: one loose reading proves nothing
+        return bool(self.steps) and self.steps[-1] >= ns
 
     def _measure(self) -> tuple[int, int]:
         """Wall minus monotonic, ns, from the tightest of five bracketed readings, and half that bracket's width."""

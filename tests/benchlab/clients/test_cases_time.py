@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from benchlab.clients.connection import Connection
-from benchlab.clients.endpoint import ignored_proxies
+from benchlab.clients.endpoint import ignored_proxies, parse_endpoint
 from benchlab.clients.stamps import Stamps
 from benchlab.clock import SystemClock
 from benchlab.records.event import VISIBLE, Kind, Outcome
@@ -101,6 +101,25 @@ def test_C13_a_step_of_the_wall_clock_moves_no_duration(kernel: bool, seconds: i
     assert close(seen.visible[0], 0.1)
     assert close(seen.end, 0.2)
     assert seen.record.stamp_source == "callback"  # no stamp that was carried over the step is believed
+    assert "wall_clock" in seen.record.unknown
+
+
+@pytest.mark.usefixtures("native_only")
+def test_only_the_records_that_a_step_touched_are_marked() -> None:
+    """Nobody tracks the clock here: the end of a request notices what happened while it was under way."""
+    clock = SteppingClock()
+
+    def step_at_the_second(request: Request) -> Script:
+        if request.number == 1:
+            clock.step_ns = 3 * 10**6  # too little to be told from a stamp by itself
+        return sse((0.02, C("a")), (0.05, FIN() + USE(2, 1) + DONE))
+
+    async def go() -> list[bool]:
+        async with StubServer(step_at_the_second) as server, client_for(server.url, clock=clock) as client:
+            records = [(await send(client)).record for _ in range(4)]
+            return ["wall_clock" in record.unknown for record in records]
+
+    assert run(go()) == [False, True, False, False]
 
 
 @pytest.mark.usefixtures("native_only")
@@ -120,6 +139,11 @@ def test_C16_environment_proxies_are_not_used(monkeypatch: pytest.MonkeyPatch) -
             assert seen.record.outcome is Outcome.OK
             assert (proxy.accepts, server.accepts) == (0, 1)
             assert {"HTTP_PROXY", "http_proxy", "ALL_PROXY"} <= set(ignored_proxies())
+            monkeypatch.delenv("no_proxy", raising=False)
+            monkeypatch.setenv("NO_PROXY", "here.example")
+            assert "HTTP_PROXY" in ignored_proxies(parse_endpoint(server.url))
+            assert ignored_proxies(parse_endpoint("http://here.example")) == []
+            assert "HTTP_PROXY" not in ignored_proxies(parse_endpoint("https://there.example"))
 
     run(go())
 

@@ -15,6 +15,8 @@ from tests.support.stub_server import (
     FIN,
     USE,
     C,
+    Script,
+    Step,
     StubServer,
     answer,
     event,
@@ -266,6 +268,23 @@ def test_framings(name: str) -> None:
     seen = ask(FRAMINGS[name])
     assert seen.record.outcome is Outcome.OK, seen.record.error
     assert (seen.text, seen.record.output_tokens, seen.record.http_status) == ("a", 2, 200)
+
+
+@pytest.mark.usefixtures("native_only")
+@pytest.mark.parametrize(
+    "begin",
+    [
+        b"",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nTrailer: ",
+        sse((0, C("a"))).steps[0].data + b"5;x=",
+    ],
+)
+def test_framing_without_end_is_no_endless_answer(begin: bytes) -> None:
+    """Headers, trailers or chunk extensions that never end, though something arrives all the time."""
+    more = b"HTTP/1.1 103 Early Hints\r\nX: y\r\n\r\n" if not begin else b"x" * 8000
+    script = Script((Step(0.0, begin), Step(0.0, more * 500)), repeat_every=0.001)
+    record = ask(script, limits=ByteLimits(headers=20_000)).record
+    assert (record.outcome, record.error) == (Outcome.ERROR_PROTOCOL, "response headers longer than 20000 bytes")
 
 
 def test_204_has_no_answer() -> None:

@@ -335,3 +335,36 @@ def test_an_idle_close_is_noticed_and_costs_no_retry() -> None:
             assert server.accepts == 3
 
     run(go())
+
+
+def test_ipv6() -> None:
+    async def go() -> tuple[Seen, Request]:
+        try:
+            async with StubServer(GOOD, host="::1") as server, client_for(server.url) as client:
+                return await send(client), server.requests[0]
+        except OSError:
+            pytest.skip("no IPv6 on this host")
+
+    one, request = run(go())
+    assert one.record.outcome is Outcome.OK, one.record.error
+    assert b"\r\nHost: [::1]:" in request.head
+
+
+def test_an_upload_does_not_hold_up_the_streams_beside_it() -> None:
+    """A prompt of 50,000 tokens to a server that reads slowly, while another stream runs on the same loop."""
+    long = WorkloadItem(prompt="word " * 50_000)
+
+    async def go() -> tuple[Seen, Seen]:
+        words = sse(*((i * 0.01, C(f" w{i}")) for i in range(30)), (0.3, FIN() + USE(3, 30) + DONE))
+        async with (
+            StubServer(GOOD, read_pause_s=0.005) as slow,
+            StubServer(words) as quick,
+            client_for(slow.url) as one,
+            client_for(quick.url) as other,
+        ):
+            return await asyncio.gather(send(one, long), send(other))
+
+    upload, stream = run(go())
+    assert upload.record.outcome is Outcome.OK and stream.record.outcome is Outcome.OK
+    assert upload.visible[0] > 0.015  # the upload took its time, which is the server's doing and counts
+    assert len(stream.visible) == 30
