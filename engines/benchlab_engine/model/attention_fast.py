@@ -23,7 +23,7 @@ from benchlab_engine.model.config import DecoderConfig
 from benchlab_engine.model.kv import PagedKv
 
 _TILE_QUERIES = 16
-_KEYS = 64  # positions read at a time
+_KEYS = {2: 64, 4: 32}  # positions read at a time, by the bytes of an element: a tile lies in the chip's own memory
 _PROGRAMS = 512  # about as many as a large device runs at once: fewer tiles than that are split
 _MOST_SPLITS = 16
 _EVERYTHING = 1 << 30  # a window that hides nothing
@@ -112,7 +112,7 @@ def _launch(
     from benchlab_engine.model.attention_triton import attend_tiles, join_splits
 
     heads, shared, dim = config.num_heads, config.num_heads // config.num_kv_heads, config.head_dim
-    splits, block_d = tiles.splits(config.num_kv_heads), _power(dim)
+    splits, block_d = tiles.splits(config.num_kv_heads), max(16, _power(dim))
     if splits == 1:
         target = maxima = totals = found
     else:
@@ -124,7 +124,8 @@ def _launch(
         tiles.tables, tiles.sequence, tiles.row, tiles.count, tiles.position,
         joined.stride(0), tiles.tables.stride(0), len(joined), window, dim**-0.5,
         KV_HEADS=config.num_kv_heads, SHARED=shared, DIM=dim, BLOCK_D=block_d,
-        BLOCK_M=max(16, _power(tiles.size * shared)), BLOCK_N=_KEYS, BLOCK_SIZE=kv.block_size, SPLITS=splits,
+        BLOCK_M=max(16, _power(tiles.size * shared)), BLOCK_N=_KEYS[joined.element_size()],
+        BLOCK_SIZE=kv.block_size, SPLITS=splits,
         QUANTISED=kv.scales is not None, PRECISION="ieee" if joined.dtype == torch.float32 else "tf32",
     )  # fmt: skip
     if splits > 1:

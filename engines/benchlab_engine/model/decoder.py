@@ -35,6 +35,7 @@ class Decoder:
         """make decides how the layers' products are stored; embedding, norms and head stay in dtype."""
         check(config, tensors)
         self.config = config
+        self.device = torch.device(device)
         self.dtype = dtype
         self.embedding = tensors["model.embed_tokens.weight"].to(device, dtype).contiguous()
         self.layers = tuple(
