@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from benchlab.report.client import client_line
 from benchlab.report.figure import data_table, unbroken
 from benchlab.report.html import Child, Html, el
 from benchlab.report.objectives import Objective, main_stat, two_stats
@@ -296,7 +297,9 @@ def validity_section(summary: Summary, stages: list[Stage]) -> Html:
     table = data_table(head, rows, "Validity rules, each at its worst", text=(0, 1, 2, 5))
     every = el("details", el("summary", f"All {len(rules)} checks"), rule_table(rules, "Every check", labels))
     verdict = el("p", f"{_verdict_word(summary)}. {len(each)} rules: {counts}.", class_="reading")
-    return el("div", verdict, table, every if len(rules) > len(each) else None)
+    client = client_line(summary)
+    told = el("p", f"The load generator, at its worst: {client}.", class_="reading") if client else None
+    return el("div", verdict, told, table, every if len(rules) > len(each) else None)
 
 
 def selection_section(summary: Summary, stages: list[Stage], objectives: list[Objective]) -> Html | None:

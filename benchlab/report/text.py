@@ -11,6 +11,7 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchlab.report.client import client_line
 from benchlab.report.html import visible
 from benchlab.report.objectives import Objective, main_stat, objectives_of, two_stats
 from benchlab.report.sentences import capacity, headline, missed, selection_reason
@@ -173,7 +174,9 @@ def result(
 
     stages, objectives = stages_of(summary), objectives_of(summary)
     picked = selected_of(summary, stages)
-    out: list[RenderableType] = [_verdict(summary), _line(headline(summary)), _line("")]
+    out: list[RenderableType] = [_verdict(summary), _line(headline(summary))]
+    client = client_line(summary)
+    out += [_line(f"client: {client}", "dim"), _line("")] if client else [_line("")]
     if len(stages) != 1:
         for kind in ("open", "closed"):
             group = [stage for stage in stages if stage.kind == kind]
