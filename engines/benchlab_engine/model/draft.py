@@ -46,6 +46,8 @@ class Draft:
             )
         if self.kv.block_size != kv.block_size:
             raise EngineError(f"the draft's cache has blocks of {self.kv.block_size} positions, not {kv.block_size}")
+        if self.kv.num_blocks != kv.num_blocks:
+            raise EngineError(f"the draft's cache has {self.kv.num_blocks} blocks, the model's {kv.num_blocks}")
 
     def propose(self, works: Sequence[Work]) -> dict[str, Proposal]:
         """Compute the works' positions; num_to_draft tokens for each work that wants them."""
@@ -87,6 +89,7 @@ class Draft:
         self, logits: Tensor, batch: Batch, tokens: dict[str, list[int]], drawn_from: dict[str, list[Tensor]]
     ) -> None:
         rows = [rows_of(work, tokens[work.request_id])[-1] for work in batch.sampling]
+        logits = logits.nan_to_num()  # a broken draft model costs acceptance, never a request
         drawing = [place for place, row in enumerate(rows) if row.draws]
         greedy = [place for place, row in enumerate(rows) if not row.draws]
         if greedy:

@@ -66,15 +66,19 @@ class TorchRunner:
                 works = tuple(_with_proposal(work, drafted.get(work.request_id)) for work in works)
                 proposals |= drafted
             with _phase("forward"):
-                batch = make_batch(works, self.kv.block_size)
+                batch = make_batch([_watched(work) for work in works], self.kv.block_size)
                 logits = self._model.forward(batch, self.kv)
-            with _phase("sampling"):
-                num_rows = getattr(batch, "num_rows", (1,) * len(batch.sampling))
-                found = answer(logits, batch.sampling, num_rows, proposals)
+            try:
+                with _phase("sampling"):
+                    found = answer(logits, batch.sampling, batch.num_rows, proposals)
+            except LogitsError:
+                self._wipe(plan.works)
+                raise
             if draft is not None:
                 with _phase("draft"):
                     draft.follow(plan.works, drafted, found.tokens)
-        return StepResult(found.tokens, time.perf_counter_ns() - start, found.logprobs)
+        tokens = {work.request_id: found.tokens[work.request_id] for work in works if work.samples}
+        return StepResult(tokens, time.perf_counter_ns() - start, found.logprobs)
 
     def warm_up(
         self, max_seqs: int = 1, max_batched_tokens: int = 0, *, context: int = 0, num_to_draft: int = 0
@@ -86,7 +90,7 @@ class TorchRunner:
         blocks, so it is for the time before the first request.
         """
         size = self.kv.block_size
-        slots = self.kv.keys.shape[1]
+        slots = self.kv.num_blocks * size
         limit = min(slots, self.decoder.config.max_positions)
         count = min(max_batched_tokens or max(1, size - 1), limit)
         self._run([Work("warm-up", (0,) * count, 0, _first_blocks(count, size), True, False)])
@@ -109,12 +113,31 @@ class TorchRunner:
             ]
         )
 
+    def _wipe(self, works: Sequence[Work]) -> None:
+        """Clear the positions of a step whose logits are no numbers.
+
+        Attention gives padding the weight 0, but 0 times NaN is NaN: whoever gets these blocks next would fail too.
+        """
+        whole = [replace(work, token_ids=work.token_ids + (0,) * work.num_to_draft, num_drafts=0) for work in works]
+        slots = make_batch(whole, self.kv.block_size).slots
+        for kv in (self.kv, self.draft.kv) if self.draft else (self.kv,):
+            nothing = torch.zeros(len(slots), *kv.rows.shape[2:], dtype=kv.dtype, device=kv.device)
+            for layer in range(len(kv.rows)):
+                kv.write(layer, slots.to(kv.device), nothing)
+
     def _run(self, works: Sequence[Work]) -> None:
         self.execute(StepPlan(0, tuple(works)))
 
 
 def _first_blocks(positions: int, size: int) -> tuple[int, ...]:
     return tuple(range(-(-positions // size)))
+
+
+def _watched(work: Work) -> Work:
+    """A chunk that gives no token has its last logits looked at all the same: NaN must not get into shared blocks."""
+    if work.samples:
+        return work
+    return replace(work, samples=True, sampling=GREEDY, banned=frozenset(), history=None)
 
 
 def _with_proposal(work: Work, proposal: Proposal | None) -> Work:

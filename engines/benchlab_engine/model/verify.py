@@ -88,37 +88,51 @@ def answer(
 
     proposals: by request id, of every work that has more than one row.
     """
-    tokens: dict[str, tuple[int, ...]] = {}
-    wanted: list[tuple[str, slice, tuple[int, ...]]] = []  # works whose tokens the target draws itself
-    rows: list[Row] = []
-    own: list[int] = []  # their rows of the logits
-    spans: dict[str, slice] = {}
+    starts: dict[str, int] = {}
     end = 0
     for work, count in zip(works, num_rows, strict=True):
-        name, proposal = work.request_id, proposals.get(work.request_id, _NONE)
-        if len(proposal.tokens) + 1 != count:
-            raise ValueError(f"request {name!r}: {len(proposal.tokens)} proposals, but logits of {count} positions")
-        spans[name] = span = slice(end, end + count)
+        starts[work.request_id] = end
         end += count
-        if proposal.chances is None:
-            wanted.append((name, slice(len(rows), len(rows) + count), proposal.tokens))
-            rows += rows_of(work, proposal.tokens)
-            own += range(span.start, span.stop)
-        else:
-            target = chances(logits[span], rows_of(work, proposal.tokens))
-            index, seed = work.output_index, work.sampling.seed
-            tokens[name] = verify(target, proposal.chances, proposal.tokens, seed, index)
-    drawn = choose(logits if len(own) == len(logits) else logits[own], rows) if own else []
-    for name, span, proposed in wanted:
-        tokens[name] = agreeing(drawn[span], proposed)
-    return Answers(tokens, _logprobs(logits, works, spans, tokens))
+        proposed = len(proposals.get(work.request_id, _NONE).tokens)
+        if proposed + 1 != count:
+            raise ValueError(
+                f"request {work.request_id!r}: {proposed} proposals, but logits of {count} positions, not one more"
+            )
+    parts = [(work, proposals.get(work.request_id, _NONE)) for work in works]
+    tokens: dict[str, tuple[int, ...]] = {}
+    own = [(work, proposal) for work, proposal in parts if proposal.chances is None]
+    if own:
+        drawn = iter(choose(*_rows(logits, own, starts)))
+        for work, proposal in own:
+            tokens[work.request_id] = agreeing([next(drawn) for _ in (0, *proposal.tokens)], proposal.tokens)
+    judged = [(work, proposal) for work, proposal in parts if proposal.chances is not None]
+    if judged:
+        target, start = chances(*_rows(logits, judged, starts)), 0
+        for work, proposal in judged:
+            assert proposal.chances is not None
+            end = start + len(proposal.tokens) + 1
+            seed, index = work.sampling.seed, work.output_index
+            tokens[work.request_id] = verify(target[start:end], proposal.chances, proposal.tokens, seed, index)
+            start = end
+    return Answers(tokens, _logprobs(logits, works, starts, tokens))
+
+
+def _rows(
+    logits: Tensor, parts: Sequence[tuple[Work, Proposal]], starts: Mapping[str, int]
+) -> tuple[Tensor, list[Row]]:
+    """The logits of these works and what decides each of their rows."""
+    rows = [row for work, proposal in parts for row in rows_of(work, proposal.tokens)]
+    if len(rows) == len(logits):
+        return logits, rows
+    places = [starts[work.request_id] + place for work, each in parts for place in range(len(each.tokens) + 1)]
+    return logits[places], rows
 
 
 def _logprobs(
-    logits: Tensor, works: Sequence[Work], spans: Mapping[str, slice], tokens: Mapping[str, tuple[int, ...]]
+    logits: Tensor, works: Sequence[Work], starts: Mapping[str, int], tokens: Mapping[str, tuple[int, ...]]
 ) -> dict[str, tuple[TokenLogprobs, ...]]:
     asked = [(work.request_id, work.sampling.logprobs) for work in works if work.sampling.logprobs is not None]
-    places = [spans[name].start + place for name, _ in asked for place in range(len(tokens[name]))]
+    places = [starts[name] + place for name, _ in asked for place in range(len(tokens[name]))]
     if not places:
         return {}
     given = [token for name, _ in asked for token in tokens[name]]
