@@ -83,12 +83,12 @@ class Room:
 
     def room_for_drafts(self, request: Request, num_drafts: int) -> int:
         """How many proposals have a place after the newest token, blocks taken for them where there are free ones."""
-        size = self.pool.block_size
-        end = request.wanted + num_drafts
-        most = (len(request.blocks) + self.pool.num_free) * size
-        end = min(end, most)
-        self.grow(request, end)
-        return end - request.wanted
+        wanted, size, held = request.wanted, self.pool.block_size, len(request.blocks)
+        end = wanted + num_drafts
+        if end > held * size:
+            end = min(end, (held + self.pool.num_free) * size)
+            self.grow(request, end)
+        return end - wanted
 
     def crop(self, request: Request) -> None:
         """Give back what is held beyond the tokens wanted: rejected proposals."""

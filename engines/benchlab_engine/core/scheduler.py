@@ -107,13 +107,15 @@ class Scheduler:
         for name in self._deadlines.due(now_ns):
             started = self.requests[name].times.admitted is not None
             self.cancel(name, now_ns, FinishReason.DEADLINE if started else FinishReason.EXPIRED)
+        num_preemptions = self.num_preemptions
         decodes, prompts = self._grow_decodes(now_ns)
         budget = self.config.max_batched_tokens - len(decodes)
-        chunks = self._plan_prompts(prompts, budget, now_ns)
+        chunks = self._plan_prompts(prompts, budget, now_ns, self.num_preemptions > num_preemptions)
         budget -= sum(count for _, count in chunks)
-        works = [decode_work(request) for request in decodes]
-        if self.config.speculate != "none" and budget:
-            self._add_drafts(decodes, works, budget)
+        if self.config.speculate == "none" or budget < 1:
+            works = [decode_work(request) for request in decodes]
+        else:
+            works = self._speculative_works(decodes, budget)
         for request, count in chunks:
             if request.times.prefill_start is None:
                 request.times.prefill_start = now_ns
@@ -173,7 +175,7 @@ class Scheduler:
                 # The least urgent makes room, which may be this one; what was planned for it is dropped below.
                 self._preempt(max(self.running.values(), key=lambda each: each.rank), now_ns)
             decodes.append(request)
-        if self._preempted:
+        if len(self.running) < len(decodes) + len(prompts):  # somebody had to make room
             decodes = [request for request in decodes if request.state is RequestState.RUNNING]
             prompts = [request for request in prompts if request.state is RequestState.RUNNING]
         return decodes, prompts
@@ -189,30 +191,34 @@ class Scheduler:
         self._preempted.append(name)
         self.num_preemptions += 1
 
-    def _add_drafts(self, decodes: list[Request], works: list[Work], budget: int) -> None:
-        """Proposals for decode steps, as far as tokens and free blocks go."""
-        by_runner = self.config.speculate == "runner"
-        for index, request in enumerate(decodes):
+    def _speculative_works(self, decodes: list[Request], budget: int) -> list[Work]:
+        """Decode steps with proposals, as far as tokens and free blocks go."""
+        by_runner, num_drafts = self.config.speculate == "runner", self.config.num_drafts
+        works: list[Work] = []
+        for request in decodes:
             spec, done = request.spec, len(request.output)
-            most = min(self.config.num_drafts, spec.max_new_tokens - done - 1, budget)
+            most = min(num_drafts, spec.max_new_tokens - done - 1, budget)
             drafts: tuple[int, ...] = ()
             if done < spec.min_new_tokens:
                 most = min(most, spec.min_new_tokens - done - 1)  # what is banned is banned for the whole work
-            if not by_runner and most > 0:
+            if most > 0 and not by_runner:
                 drafts = guess(request, most)
                 most = len(drafts)
-            if most <= 0:
-                continue
-            most = self.room.room_for_drafts(request, most)
-            if most:
-                drafts = drafts[:most]
-                works[index] = decode_work(request, drafts, most if by_runner else 0)
+            if most > 0:
+                most = self.room.room_for_drafts(request, most)
                 budget -= most
+            works.append(decode_work(request, drafts[:most], most if by_runner and most > 0 else 0))
+        return works
 
     # -- prompts ------------------------------------------------------------------------------------------------
 
-    def _plan_prompts(self, prompts: list[Request], budget: int, now_ns: int) -> list[tuple[Request, int]]:
-        """(request, positions) of the step's prompt chunks: those begun, then those let in."""
+    def _plan_prompts(
+        self, prompts: list[Request], budget: int, now_ns: int, is_tight: bool
+    ) -> list[tuple[Request, int]]:
+        """(request, positions) of the step's prompt chunks: those begun, then those let in.
+
+        is_tight: somebody has just been preempted, so nobody is let in.
+        """
         config = self.config
         budget = min(budget, config.max_prefill_tokens or budget)
         if config.policy != "continuous" and self._may_admit(now_ns):
@@ -225,7 +231,7 @@ class Scheduler:
             if count:
                 chunks.append((request, count))
                 budget -= count
-        if self._preempted or config.policy != "continuous":
+        if is_tight or config.policy != "continuous":
             return chunks
         while budget and len(self.running) < config.max_seqs and (admitted := self._admit_next(now_ns)):
             count = min(admitted.wanted - admitted.computed, budget)

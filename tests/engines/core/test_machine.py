@@ -194,8 +194,9 @@ class Requests(RuleBasedStateMachine):
             assert sum(work[2] for work in row.works) <= self.config.max_batched_tokens
             assert not self.config.max_prefill_tokens or row.num_prefill_tokens <= self.config.max_prefill_tokens
         if self.plain and not self.scheduler.num_preemptions:
-            admitted = [int(name) for name, times in self.times.items() if times.admitted is not None]
-            waiting = [int(n) for n, r in self.scheduler.requests.items() if r.times.admitted is None]
+            order = {name: number for number, name in enumerate(self.times)}  # as they came
+            admitted = [order[name] for name, times in self.times.items() if times.admitted is not None]
+            waiting = [order[n] for n, r in self.scheduler.requests.items() if r.times.admitted is None]
             assert not admitted or not waiting or max(admitted) < min(waiting), "not first come, first served"
         self.now += 1
 
