@@ -64,6 +64,12 @@ def test_copies_are_made_before_anything_is_computed_and_in_the_drafts_cache_too
     expected.append(int(logits_after(target, [(*PROMPT, 7, *expected)]).argmax()))
     assert list(found) == expected[: len(found)]
     assert len(found) == (2 if drafted else 1)
+    if drafted:
+        # the same weights computed both caches, so they hold the same
+        for own, other in zip(
+            *(kv.read(1, torch.tensor([[0, 9]]), 8) for kv in (runner.kv, runner.draft.kv)), strict=True
+        ):
+            torch.testing.assert_close(own, other)
 
 
 def test_nothing_is_remembered_between_steps(target):
