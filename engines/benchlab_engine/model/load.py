@@ -19,8 +19,9 @@ from benchlab_engine.model.config import tiny
 from benchlab_engine.model.decoder import Decoder
 from benchlab_engine.model.draft import Draft
 from benchlab_engine.model.kv import PagedKv, kv_format
-from benchlab_engine.model.linear import MakeLinear, dense
+from benchlab_engine.model.linear import MakeLinear
 from benchlab_engine.model.memory import RESERVE, Peak, blocks_on_cpu, blocks_that_fit, peak, phase
+from benchlab_engine.model.quant import maker, parse
 from benchlab_engine.model.runner import Forward, TorchRunner
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -229,9 +230,7 @@ def dtype_of(name: str, device: torch.device) -> torch.dtype:
 
 def _make(quant: str, device: torch.device) -> MakeLinear:
     """How products are stored."""
-    if quant == "none":
-        return dense
-    raise EngineError(f"--quant {quant} is not supported yet; use none", USAGE)
+    return maker(parse(quant), device)
 
 
 def _device_name(device: torch.device) -> str:
