@@ -12,7 +12,7 @@ import json
 import time
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from aiohttp import web
@@ -158,6 +158,9 @@ class StreamedAnswer(Answer):
     def __init__(
         self, desk: Desk, wire: Wire, call: Call, tickets: Sequence[Ticket], fault: Fault, prefix: str = ""
     ) -> None:
+        if fault.no_usage or fault.usage_every:
+            told = call.include_usage and not fault.no_usage
+            call = replace(call, include_usage=told, continuous_usage=fault.usage_every)
         super().__init__(desk, wire, call, tickets, fault, prefix)
         self._events = wire.events(call, self._id, desk.model, self._created)
         bounds = desk.mailbox.engine.clock, desk.max_unread_bytes, desk.max_unread_tokens, self._on_slow
@@ -170,7 +173,8 @@ class StreamedAnswer(Answer):
     async def send(self, request: web.Request) -> web.StreamResponse | None:
         """Write the stream. WireError where the engine gave up before the first byte; None: the client has gone."""
         try:
-            await self._begun
+            if not self._fault.opens_early:
+                await self._begun
             if self._error is not None and not self._early:
                 raise self._error
             await self._outlet.open(request, self._id)

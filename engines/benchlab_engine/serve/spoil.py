@@ -34,6 +34,7 @@ class SpoiledOutlet(Outlet):
         self._queue: asyncio.Queue[tuple[str, array[int] | None] | None] = asyncio.Queue()
         self._count = 0
         self._ending = False
+        self._held: list[str] = []
 
     async def open(self, request: web.Request, request_id: str) -> None:
         """Send the head."""
@@ -54,15 +55,26 @@ class SpoiledOutlet(Outlet):
         """Pass on what comes, spoiled. WireError or CutError where the fault says so."""
         done.add_done_callback(lambda _: self._queue.put_nowait(None))
         try:
-            while (item := await self._queue.get()) is not None:
+            while (item := await self._next()) is not None:
                 event, written = item
                 if written is not None:
                     await self._before_token()
-                await self._pass(event)
+                await self._pass(event, is_token=written is not None)
                 if written is not None:
                     written.append(self._clock())
         finally:
+            self._release()
             self._ending = True
+
+    async def _next(self) -> tuple[str, array[int] | None] | None:
+        """What comes next; a comment line for each silence of the length that the fault names."""
+        if not self._fault.keepalive_ns:
+            return await self._queue.get()
+        while True:
+            try:
+                return await asyncio.wait_for(self._queue.get(), self._fault.keepalive_ns / 1e9)
+            except TimeoutError:
+                Outlet.send(self, ": keep-alive\n\n")
 
     async def _before_token(self) -> None:
         fault = self._fault
@@ -72,16 +84,30 @@ class SpoiledOutlet(Outlet):
         if fault.reset_at == self._count:
             self._reset()
             raise CutError
+        if fault.garbage_at == self._count:
+            Outlet.send(self, "<html>this is no event\r\n\r\ndata: {not json\n\n")
         if fault.error_at == self._count:
             raise WireError(500, "fault asked for", "fault")
 
-    async def _pass(self, event: str) -> None:
-        if not self._fault.drip_ns:
+    async def _pass(self, event: str, is_token: bool) -> None:
+        fault = self._fault
+        if fault.burst and is_token:
+            self._held.append(event)
+            if len(self._held) >= fault.burst:
+                self._release()
+            return
+        self._release()
+        if not fault.drip_ns and not fault.split:
             Outlet.send(self, event)
             return
         for character in event:
             Outlet.send(self, character)
-            await asyncio.sleep(self._fault.drip_ns / 1e9)
+            await asyncio.sleep(fault.drip_ns / 1e9)
+
+    def _release(self) -> None:
+        """What was held back goes out in one write."""
+        held, self._held = "".join(self._held), []
+        Outlet.send(self, held)
 
     def _reset(self) -> None:
         """Cut the connection so that the client sees a reset, not an orderly end."""
