@@ -122,7 +122,7 @@ def test_a_burst_holds_tokens_back_and_sends_them_at_once(engine):
 
 def test_keepalive_fills_the_silence(engine):
     text, _ = stream(engine, "keepalive=5ms")
-    assert text.partition('"content": "')[0].count(": keep-alive\n\n") >= 2
+    assert text.count(": keep-alive\n\n") >= 2
     assert num_tokens(text) == TOKENS
 
 
