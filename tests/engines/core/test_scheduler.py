@@ -143,6 +143,40 @@ def test_refusals_come_at_once_with_their_numbers():
     assert refused("c", 1, 1) is RefusalKind.QUEUE_FULL
 
 
+@pytest.mark.parametrize(
+    ("prompt", "new", "kind", "asked", "limit"),
+    [
+        (9, 1, RefusalKind.PROMPT_LIMIT, 9, 8),
+        (8, 6, RefusalKind.OUTPUT_LIMIT, 6, 5),
+        (1, 0, RefusalKind.EMPTY, 0, 1),
+    ],
+)
+def test_limits_of_one_request(prompt, new, kind, asked, limit):
+    scheduler = Scheduler(SchedulerConfig(max_prompt_tokens=8, max_new_tokens=5))
+    assert scheduler.submit(RequestSpec("fits", (1,) * 8, 5), 0) is None
+    refusal = scheduler.submit(RequestSpec("a", (1,) * prompt, new), 0)
+    assert (refusal.kind, refusal.asked, refusal.limit) == (kind, asked, limit)
+    assert kind is RefusalKind.EMPTY or (str(asked) in refusal.message and str(limit) in refusal.message)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"policy": "random"}, "policy 'random' is not one of continuous, static, dynamic"),
+        ({"speculate": "psychic"}, "speculate 'psychic' is not one of none, ngram, runner"),
+        ({"speculate": "ngram"}, "needs num_drafts of at least 1"),
+        ({"max_seqs": 0}, "at least one sequence"),
+        ({"max_batched_tokens": 8}, "below max_seqs 16"),
+        ({"growth_reserve": -1}, "growth_reserve -1 is below zero"),
+        ({"age_ns": -1}, "age_ns -1 is below zero"),
+        ({"num_blocks": 0}, "at least one block"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_by_name(settings, message):
+    with pytest.raises(ValueError, match=message):
+        Scheduler(SchedulerConfig(**settings))
+
+
 def test_who_waits_too_long_is_refused_and_never_started():
     scheduler = Scheduler(SchedulerConfig(max_seqs=1))
     scheduler.submit(RequestSpec("runs", (1,), 9), 0)
@@ -152,6 +186,57 @@ def test_who_waits_too_long_is_refused_and_never_started():
         scheduler.settle(plan, StepResult({work.request_id: (7,) for work in plan.works}), now)
     (news,) = scheduler.take_news()
     assert (news.request_id, news.finish) == ("waits", FinishReason.EXPIRED)
+
+
+@pytest.mark.parametrize("policy", ["continuous", "static"])
+def test_prefill_starts_when_its_first_chunk_is_planned(policy):
+    bench = Bench(StepCosts(step=10), max_seqs=3, max_batched_tokens=4, policy=policy)
+    bench.submit("A", 8, 2)
+    bench.submit("B", 3, 2)
+    bench.run()
+    a, b = bench.times["A"], bench.times["B"]
+    assert (a.accepted, a.queued, a.admitted, a.prefill_start, a.prefill_end) == (0, 0, 0, 0, 20)
+    assert a.token_ready == [20, 30]
+    assert a.released == 30
+    assert b.admitted == (0 if policy == "static" else 20)  # a whole batch is let in at once
+    assert (b.prefill_start, b.prefill_end) == (20, 30)
+
+
+@pytest.mark.parametrize("name", ["decodes", "computes", "waits", "parent"])
+def test_cancelling_frees_blocks_at_once_also_while_a_step_runs(name):
+    """The step's result is for nobody then: neither the one that has gone nor whoever has its blocks and its name."""
+    scheduler = Scheduler(SchedulerConfig(max_seqs=3, max_batched_tokens=6, block_size=4, num_blocks=20))
+    scheduler.submit(RequestSpec("decodes", (1, 2), 9), 0)
+    plan = scheduler.plan(0)
+    scheduler.settle(plan, StepResult({"decodes": (7,)}), 0)
+    scheduler.submit(RequestSpec("parent", (3, 4), 9), 0)
+    scheduler.submit(RequestSpec("computes", tuple(range(30)), 9), 0)
+    scheduler.submit(RequestSpec("waits", (3, 4), 9, parent="parent"), 0)
+    plan = scheduler.plan(0)
+    assert [work.request_id for work in plan.works] == ["decodes", "parent", "computes"]
+    held, free = len(scheduler.requests[name].blocks), scheduler.pool.num_free
+    assert scheduler.cancel(name, 1)
+    assert scheduler.pool.num_free == free + held
+    scheduler.audit()
+    assert not scheduler.cancel(name, 1)
+    assert scheduler.submit(RequestSpec(name, (5,) * 9, 3), 1) is None  # the same name again, before the result
+    out = scheduler.settle(plan, StepResult({"decodes": (7,), "parent": (7,)}), 2)
+    assert {each.request_id for each in out} == {"decodes", "parent"} - {name}
+    assert scheduler.requests[name].output == []
+    assert scheduler.requests[name].computed == 0
+    scheduler.audit()
+    assert [each.finish for each in scheduler.take_news()] == [FinishReason.CANCELLED]
+    assert name in scheduler.plan(3).released
+
+
+def test_steps_without_work_take_no_number_and_lose_no_news_of_the_ended():
+    scheduler = Scheduler(SchedulerConfig())
+    scheduler.submit(RequestSpec("a", (1,), 1), 0)
+    scheduler.cancel("a", 0)
+    assert (scheduler.plan(0).works, scheduler.plan(0).released) == ((), ())
+    scheduler.submit(RequestSpec("b", (1,), 1), 0)
+    plan = scheduler.plan(0)
+    assert (plan.number, plan.released) == (1, ("a",))
 
 
 def test_a_failed_step_ends_its_own_requests_only():
