@@ -127,8 +127,8 @@ def test_keepalive_fills_the_silence(engine):
 
 
 def test_an_early_head_does_not_wait_for_the_first_token(engine):
-    assert stream(engine, "")[1] > 0.04
-    assert min(stream(engine, "role-early")[1] for _ in range(5)) < 0.04
+    assert stream(engine, "")[1] > 0.025  # the pace may count up to 10 ms of idling as busy
+    assert min(stream(engine, "role-early")[1] for _ in range(5)) < 0.025
 
 
 def test_usage_never_or_with_every_event(engine):
