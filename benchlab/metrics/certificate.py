@@ -19,7 +19,7 @@ from benchlab.metrics.limits import Limits
 from benchlab.metrics.quantiles import ordered, quantile
 from benchlab.metrics.rule import Rule, State, judged
 from benchlab.records.event import Outcome
-from benchlab.units import NS_PER_MS
+from benchlab.units import NS_PER_MS, NS_PER_S
 
 _MORE = "the client is the bottleneck: more --workers, or a client host of its own"
 
@@ -66,8 +66,16 @@ def _worker(c: Columns, entry: Mapping[str, Any], stage: Mapping[str, Any]) -> d
         return told
     mine = c.number("worker") == float(entry.get("worker") or 0)
     missing = int((mine & _late(c, stage)).sum()) * _events_each(c, mine)
-    ceiling, due = events / cpu, (events + missing) / wall
+    ceiling, due = events / cpu, (events + missing) / min(wall, _planned_s(stage) or wall)
     return told | {"ceiling_eps": ceiling, "due_eps": due, "headroom": ceiling / due}
+
+
+def _planned_s(stage: Mapping[str, Any]) -> float | None:
+    """How long an open loop was to send: a client that could not took longer over it."""
+    start, until = stage.get("start_ns"), stage.get("w1_ns")
+    if stage.get("kind") == "closed" or start is None or until is None or until <= start:
+        return None
+    return float(until - start) / NS_PER_S
 
 
 def _late(c: Columns, stage: Mapping[str, Any]) -> Bools:

@@ -21,9 +21,9 @@ def good(n: int = 40, **more) -> list[Record]:
     return [steady(i / 2, ttft=0.1, gap=0.02, tokens=10, request_id=f"g{i}", **more) for i in range(n)]
 
 
-def told(records: list[Record], *workers: dict, kind: str = "open") -> dict:
+def told(records: list[Record], *workers: dict, kind: str = "open", **more) -> dict:
     c = columns_from(records)
-    entry = {"kind": kind, "w1_ns": ns(IN_TIME), "workers": list(workers)}
+    entry = {"kind": kind, "w1_ns": ns(IN_TIME), "workers": list(workers)} | more
     return certificate(c, np.ones(c.n, dtype=np.bool_), entry)
 
 
@@ -55,6 +55,13 @@ def test_what_a_late_client_did_not_send_counts_as_load_due() -> None:
     assert all_well["headroom"] == pytest.approx(2.0)
     assert starved["headroom"] == pytest.approx(1.0)
     assert (starved["not_sent"], starved["late"]) == (20, 20)
+
+
+def test_a_client_that_took_longer_over_its_sending_than_was_planned() -> None:
+    """It carried all events, in twice the time: the load due was twice what its own wall time says."""
+    assert told(good(), worker(20.0, wall_s=40.0))["headroom"] == pytest.approx(2.0)
+    assert told(good(), worker(20.0, wall_s=40.0), start_ns=0)["headroom"] == pytest.approx(1.0)
+    assert told(good(), worker(20.0, wall_s=40.0), start_ns=0, kind="closed")["headroom"] == pytest.approx(2.0)
 
 
 def test_requests_begun_after_the_sending_are_backlog_too_but_not_in_a_closed_loop() -> None:
