@@ -23,6 +23,7 @@ from benchlab_engine.errors import EngineError
 
 CHUNK = 256  # columns that are summed together; weights are padded to a multiple of it
 _RUN = 32  # columns whose maximum bounds the k-th largest from below
+_WIDE, _HALVINGS = 4096, 3  # from this vocabulary on, top-p looks for a closer bound before it sorts
 _COLDEST, _HOTTEST = 1e-6, 1e6  # beyond these a temperature is argmax or an even draw to float32
 
 
@@ -160,13 +161,12 @@ def weighed(logits: Tensor, rows: Sequence[Row], tops: Tensor) -> Weights:
 
 
 def _ranked(values: Tensor, width: int, rows: Sequence[Row]) -> tuple[Tensor, Tensor]:
-    """Cut by top-k and top-p. Only what can survive is put in order: see the two bounds."""
+    """Cut by top-k and top-p. Only what can survive is put in order: see the two bounds below."""
     top_k = [row.sampling.top_k if row.sampling.top_k > 0 else width for row in rows]
     top_p = [min(max(row.sampling.top_p, 0.0), 1.0) for row in rows]
     total = chunk_sums(values).sum(dim=-1, keepdim=True)
-    # Tokens below (1 - p) / vocab of the mass have less than 1 - p of it together, so top-p takes none of them.
-    bound = _column([0.0 if k < width else 0.5 * (1 - p) / width for k, p in zip(top_k, top_p, strict=True)], values)
-    bound = torch.maximum(bound * total.float(), _kth_bound(values, top_k))
+    shares = _column([2.0 if k < width else p for k, p in zip(top_k, top_p, strict=True)], total)
+    bound = torch.maximum(_nucleus_bound(values, total, shares, width), _kth_bound(values, top_k))
     kept, ids = largest_first(values, bound.clamp(min=torch.finfo(values.dtype).tiny))
     rank = torch.arange(kept.shape[-1], device=values.device)[None, :]
     kept = kept.masked_fill((rank >= _column(top_k, values)) | (kept < 0), 0.0)
@@ -176,6 +176,24 @@ def _ranked(values: Tensor, width: int, rows: Sequence[Row]) -> tuple[Tensor, Te
     before = reach - kept
     cut = (before >= _column(top_p, reach) * mass) & (_column([p < 1 for p in top_p], values) > 0) & (rank > 0)
     return kept.masked_fill(cut, 0.0), ids
+
+
+def _nucleus_bound(values: Tensor, total: Tensor, shares: Tensor, width: int) -> Tensor:
+    """[rows, 1]: the values of at least that have the share of the total; 0 where the share is above 1.
+
+    Tokens below (1 - p) / vocab of the mass have less than 1 - p of it together, so the rest has p. Halving the way
+    from there to the largest, in logarithms, leaves few more than have to be put in order.
+    """
+    low = (0.5 * (1 - shares).clamp(min=0.0) / width * total).float()
+    high = torch.ones_like(low)
+    if width < _WIDE or bool((shares > 1).all()):
+        return low
+    wanted = shares * (1 + 1e-6) * total
+    for _ in range(_HALVINGS):
+        middle = (low * high).sqrt()
+        enough = chunk_sums(torch.where(values >= middle, values, 0.0)).sum(dim=-1, keepdim=True) >= wanted
+        low, high = torch.where(enough, middle, low), torch.where(enough, high, middle)
+    return low
 
 
 def _kth_bound(values: Tensor, counts: Sequence[int]) -> Tensor:
