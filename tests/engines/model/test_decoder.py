@@ -127,6 +127,100 @@ def test_chunked_equals_whole(decoder, kv):
     assert (whole - chunk).abs().max() < 1e-4
 
 
+def rows(decoder, kv, *works):
+    """All rows of logits, by request id."""
+    with torch.inference_mode():
+        batch = make_batch(works, SIZE)
+        found = decoder.forward(batch, kv).split(batch.num_rows)
+    return {each.request_id: part for each, part in zip(batch.sampling, found, strict=True)}
+
+
+def test_rows_of_proposals_are_the_logits_of_single_steps(decoder, kv):
+    from dataclasses import replace
+
+    tokens, other = prompt(11, 26), prompt(12, 17)
+    found = {}
+    for name, each, first in (("a", tokens, 0), ("b", other, 12)):
+        logits(decoder, kv, work(name, each[:12], 0, first))
+        steps = [logits(decoder, kv, work(name, each[at : at + 1], at, first)) for at in range(12, 16)]
+        found[name] = torch.cat(steps)
+    fresh = PagedKv(decoder.config, BLOCKS, SIZE, torch.float32)
+    for name, each, first in (("a", tokens, 0), ("b", other, 12)):
+        logits(decoder, fresh, work(name, each[:12], 0, first))
+    proposing = [
+        replace(work(name, each[12:16], 12, first, decode=True), num_drafts=3)
+        for name, each, first in (("a", tokens, 0), ("b", other, 12))
+    ]
+    together = rows(decoder, fresh, *proposing, work("plain", prompt(13, 5), 0, 40))
+    assert together["plain"].shape == (1, VOCAB)
+    for name, expected in found.items():
+        assert together[name].shape == (4, VOCAB)
+        assert (together[name] - expected).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize("window", [3, 9, 20])
+def test_a_window_equals_transformers_whole_chunked_and_stepwise(window):
+    import transformers
+
+    made = transformers.MistralConfig(
+        vocab_size=VOCAB, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4,
+        num_key_value_heads=2, head_dim=16, max_position_embeddings=128, sliding_window=window,
+    )  # fmt: skip
+    config = from_hugging_face(made.to_dict())
+    assert config.window == window
+    tensors = weights.random(config, 8)
+    model = transformers.MistralForCausalLM(made).eval()
+    model.load_state_dict(tensors)
+    decoder, kv, tokens = (
+        Decoder(config, tensors, torch.float32),
+        PagedKv(config, BLOCKS, SIZE, torch.float32),
+        prompt(6, 40),
+    )
+    with torch.inference_mode():
+        expected = model(torch.tensor([tokens])).logits[0]
+    assert (logits(decoder, kv, work("whole", tokens, 0, 0))[0] - expected[39]).abs().max() < 1e-3
+    for start, end in ((0, 5), (5, 23), (23, 30)):
+        chunk = logits(decoder, kv, work("chunks", tokens[start:end], start, 20))[0]
+        assert (chunk - expected[end - 1]).abs().max() < 1e-3
+    for at in range(30, 40):
+        near, far = work("a", tokens[:2], 0, 40), work("chunks", tokens[at : at + 1], at, 20, decode=True)
+        assert (logits(decoder, kv, near, far)[1] - expected[at]).abs().max() < 1e-3
+
+
+def test_a_cached_prefix_gives_the_logits_of_a_cold_start(decoder, kv):
+    from dataclasses import replace
+
+    tokens = prompt(14, 30)
+    cold = logits(decoder, kv, work("cold", tokens, 0, 0))
+    logits(decoder, kv, work("first", tokens[:16], 0, 20))
+    warm = work("warm", tokens[16:], 16, 40)
+    shared = work("first", tokens[:16], 0, 20).block_table
+    warm = replace(warm, block_table=(*shared, *warm.block_table[4:]))
+    assert (logits(decoder, kv, warm) - cold).abs().max() < 1e-4
+
+
+def test_a_chunk_that_wants_no_logits_fills_the_cache_all_the_same(decoder, kv):
+    from dataclasses import replace
+
+    tokens = prompt(15, 20)
+    whole = logits(decoder, kv, work("whole", tokens, 0, 0))
+    silent = replace(work("chunk", tokens[:12], 0, 20), samples=False)
+    assert rows(decoder, kv, silent) == {}
+    assert (logits(decoder, kv, work("chunk", tokens[12:], 12, 20)) - whole).abs().max() < 1e-4
+
+
+@pytest.mark.parametrize(("kv_dtype", "bound"), [("int8", 0.02), ("fp8", 0.12)])
+def test_a_cache_in_eight_bits_is_near_the_full_one(decoder, kv, kv_dtype, bound):
+    small = PagedKv(decoder.config, BLOCKS, SIZE, torch.float32, kv_dtype)
+    assert small.num_bytes < 0.3 * kv.num_bytes
+    for seed in range(3):
+        tokens = prompt(seed, 30)
+        for start, end in ((0, 20), (20, 29), (29, 30)):
+            exact = logits(decoder, kv, work("a", tokens[start:end], start, 0))
+            near = logits(decoder, small, work("a", tokens[start:end], start, 0))
+        assert 0 < (exact - near).abs().max() < bound * (exact.max() - exact.min())
+
+
 def generate(decoder, requests, **changes):
     """Token lists of requests (prompt, count, sampling) served together by a whole engine."""
     config = SchedulerConfig(block_size=SIZE, num_blocks=BLOCKS, max_model_len=256, **changes)
