@@ -14,6 +14,7 @@ from benchlab.doctor.ceiling import Ceiling, Rate
 from benchlab.doctor.exactness import Error, Spread
 from benchlab.doctor.examine import Examination
 from benchlab.doctor.host import Timers
+from benchlab.report.html import visible
 from benchlab.units import format_number
 
 WIDTH = 80
@@ -127,14 +128,21 @@ def _exactness(errors: list[Error]) -> list[str]:
 
 
 def _error(spread: Spread) -> tuple[str, ...]:
-    return tuple("—" if value is None else f"{value:.3f}" for value in (spread.p50, spread.p99, spread.max))
+    return tuple(_short(value) for value in (spread.p50, spread.p99, spread.max))
+
+
+def _short(value: float | None) -> str:
+    """At most six characters with a space before them, in any order of size."""
+    if value is None:
+        return "—"
+    return f"{value:.3f}" if value < 10 else f"{value:.1f}" if value < 1000 else f"{value:.0f}"
 
 
 def _endpoint(found: Examination) -> list[str]:
-    lines = [f"endpoint {found.url}, model {found.model}"]
+    lines = [_wrap(visible(f"endpoint {found.url}, model {found.model}"), 4)[2:]]
     for check in found.checks:
         head = f"{check.state:<5}{check.api:<12}{check.name.replace('_', ' '):<14}"
-        lines.append(_wrap(f"{head}{check.seen}", 33))
+        lines.append(_wrap(head + visible(check.seen).replace("\n", " "), 33))
     failed, skipped = len(found.failed), sum(check.state == "SKIP" for check in found.checks)
     passed = len(found.checks) - failed - skipped
     lines.append(f"  {passed} passed, {failed} failed, {skipped} skipped")
