@@ -58,16 +58,17 @@ class Server:
     def application(self) -> web.Application:
         """The aiohttp application."""
         app = web.Application(client_max_size=self._face.max_body_bytes, middlewares=[self._guard])
-        app.add_routes(
-            [
-                web.post("/v1/chat/completions", self._chat),
-                web.post("/v1/completions", self._completions),
-                web.post("/v1/messages", self._messages),
-                web.post("/v1/messages/count_tokens", self._count_tokens),
-                web.post("/tokenize", self._tokenize),
-                *self._pages.routes(),
-            ]
-        )
+        posts = {
+            "/v1/chat/completions": self._chat,
+            "/v1/completions": self._completions,
+            "/v1/messages": self._messages,
+            "/v1/messages/count_tokens": self._count_tokens,
+            "/tokenize": self._tokenize,
+        }
+        for path, handler in posts.items():
+            app.router.add_post(path, handler, expect_handler=_expect)
+        app.add_routes(self._pages.routes(_expect))
+        app.router.add_route("*", "/{path:.*}", _nowhere, expect_handler=_expect)
         return app
 
     async def drain(self, limit_s: float) -> bool:
@@ -198,6 +199,23 @@ class Server:
         check_model(call.model, self._desk.model)
         tokens = await encode(self._desk.vocabulary, call)
         return web.json_response({"count": len(tokens), "max_model_len": self._limits.max_model_len, "tokens": tokens})
+
+
+async def _expect(request: web.Request) -> None:
+    """Answer "Expect: 100-continue"; any other expectation is no concern of ours."""
+    if request.headers.get("expect", "").lower() == "100-continue" and request.transport is not None:
+        request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+
+async def _nowhere(request: web.Request) -> web.StreamResponse:
+    """Whatever no route takes: 405 where another method would do, else 404."""
+    allowed: set[str] = set()
+    for resource in request.app.router.resources():
+        if resource.canonical != "/{path}":
+            allowed |= (await resource.resolve(request))[1]
+    if allowed:
+        raise web.HTTPMethodNotAllowed(request.method, sorted(allowed))
+    raise web.HTTPNotFound
 
 
 def _gone() -> web.Response:

@@ -11,7 +11,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from benchlab_engine import fetch
 from benchlab_engine.core.journal import Journal
@@ -93,33 +92,35 @@ def _torch(options: ServeOptions, journal: Journal) -> Built:
     from benchlab_engine.serve.tokens_model import vocabulary_of
 
     path, seed = _locate(options.model)
-    loading: dict[str, Any] = _asked(device=(options.device, "auto"), quant=(options.quant, "none"))
-    model = load(path, seed, options.dtype, options.threads, ByteVocabulary.SIZE, **loading)
+    model = load(
+        path, seed, options.dtype, options.threads, ByteVocabulary.SIZE, device=options.device, quant=options.quant
+    )
     draft = None
     if options.speculate.kind == "draft":
         draft_path, draft_seed = _locate(options.speculate.model, "--speculate draft")
         draft = load(draft_path, draft_seed, options.dtype, options.threads, ByteVocabulary.SIZE, device=options.device)
-    context = options.max_model_len or model.max_positions
-    if context > model.max_positions:
-        raise EngineError(
-            f"--max-model-len {context} is more than the {model.max_positions} positions of {options.model}", USAGE
-        )
-    kv: dict[str, Any] = _asked(kv_dtype=(options.kv_dtype, "auto"))
-    blocks = options.kv_blocks or model.auto_blocks(options.block_size, options.max_seqs * context, **kv)
+    most = model.max_positions if draft is None else min(model.max_positions, draft.max_positions)
+    context = options.max_model_len or most
+    if context > most:
+        whose = options.model if most == model.max_positions else options.speculate.model
+        raise EngineError(f"--max-model-len {context} is more than the {most} positions of {whose}", USAGE)
+    sizes = {"max_seqs": options.max_seqs, "max_batched_tokens": options.max_batched_tokens}
+    blocks = options.kv_blocks or model.auto_blocks(
+        options.block_size, options.max_seqs * context, options.kv_dtype, draft=draft, **sizes
+    )
     name = options.served_model_name or (options.model if path is None or not path.exists() else _short(options.model))
     config = _config(options, f"{options.model}/{options.dtype}/{options.quant}", blocks, context)
     vocabulary = ByteVocabulary() if path is None else vocabulary_of(path, model.metadata)
-    running: dict[str, Any] = _asked(
-        attention=(options.attention, "auto"), graphs=(options.graphs, True), draft=(draft, None),
-        max_seqs=(options.max_seqs, 16), max_batched_tokens=(options.max_batched_tokens, 512),
-    )  # fmt: skip
-    runner = model.runner(blocks, options.block_size, **kv, **running)
+    runner = model.runner(
+        blocks,
+        options.block_size,
+        kv_dtype=options.kv_dtype,
+        attention=options.attention,
+        graphs=options.graphs,
+        draft=draft,
+        **sizes,
+    )
     return Built(_engine(config, runner, journal), vocabulary, name, model.ledger())
-
-
-def _asked(**values: tuple[Any, Any]) -> dict[str, Any]:
-    """Of (value, usual one) by name, what differs from the usual."""
-    return {name: value for name, (value, usual) in values.items() if value != usual}
 
 
 def _short(model: str) -> str:

@@ -99,10 +99,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--quant", default="none", help="none, int8, int4[:gN], w8a8 or fp8: how weights are stored")
+    add("--quant", default="none", help="none, int8, int4[:gN][:sym|asym], int3[:gN], w8a8 or fp8")
     add("--kv-dtype", default="auto", choices=("auto", "int8", "fp8"), help="how keys and values are stored")
-    add("--device", default="auto", help="auto, cpu or cuda")
-    add("--attention", default="auto", help="which attention path: auto, or one by name")
+    add("--device", default="auto", help="auto, cpu, cuda or cuda:N")
+    add("--attention", default="auto", help="auto, plain or fast")
     add("--graphs", action=argparse.BooleanOptionalAction, default=True, help="CUDA graphs for decode steps")
     add("--speculate", type=_speculation, default=Speculation(), help="none, ngram:K or draft:MODEL:K")
 

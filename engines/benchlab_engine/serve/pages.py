@@ -10,7 +10,7 @@ import asyncio
 import dataclasses
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from aiohttp import web
@@ -30,18 +30,19 @@ class Pages:
         self._started = int(time.time())
         self.draining = False
 
-    def routes(self) -> list[web.RouteDef]:
-        """The routes."""
-        return [
-            web.get("/v1/models", self._models),
-            web.get("/v1/models/{model:.+}", self._model),
-            web.get("/health", self._health),
-            web.get("/ready", self._ready),
-            web.get("/metrics", self._metrics),
-            web.get("/timeline/{request_id}", self._timeline_of),
-            web.get("/timeline", self._timeline),
-            web.get("/journal", self._journal),
-        ]
+    def routes(self, expect: Callable[[web.Request], Awaitable[None]]) -> list[web.RouteDef]:
+        """The routes. expect: what answers the Expect header."""
+        pages = {
+            "/v1/models": self._models,
+            "/v1/models/{model:.+}": self._model,
+            "/health": self._health,
+            "/ready": self._ready,
+            "/metrics": self._metrics,
+            "/timeline/{request_id}": self._timeline_of,
+            "/timeline": self._timeline,
+            "/journal": self._journal,
+        }
+        return [web.get(path, page, expect_handler=expect) for path, page in pages.items()]
 
     def _card(self) -> dict[str, Any]:
         return {

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import errno
 import json
+import logging
 import signal
 import socket
 import sys
@@ -26,6 +27,7 @@ from benchlab_engine.serve.options import ServeOptions
 from benchlab_engine.sim.faults import Fault, parse_fault
 
 _SEND_BUFFER = 64 * 1024  # bytes; the kernel doubles it
+_LINGER_S = 2.0  # how long the rest of a body is read whose answer is out already, so that the answer is not lost
 
 
 def serve(options: ServeOptions) -> int:
@@ -87,8 +89,12 @@ async def _serve(options: ServeOptions, built: Built, listener: socket.socket, f
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    # What is not HTTP is the client's affair and answered with 400; our own failures are printed where they are caught.
+    logging.getLogger("aiohttp").setLevel(logging.CRITICAL + 1)
     # A client that goes away must end its handler at once: leaving the handler is what cancels the request.
-    runner = web.AppRunner(server.application(), handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
+    runner = web.AppRunner(
+        server.application(), handler_cancellation=True, access_log=None, shutdown_timeout=1.0, lingering_time=_LINGER_S
+    )
     await runner.setup()
     mailbox.start(loop)
     try:

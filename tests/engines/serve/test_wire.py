@@ -125,39 +125,10 @@ _JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=6,
 )
-_NAMES = [
-    "messages",
-    "prompt",
-    "model",
-    "max_tokens",
-    "max_completion_tokens",
-    "min_tokens",
-    "stream",
-    "stream_options",
-    "stop",
-    "stop_sequences",
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "presence_penalty",
-    "frequency_penalty",
-    "repetition_penalty",
-    "logit_bias",
-    "n",
-    "best_of",
-    "logprobs",
-    "top_logprobs",
-    "echo",
-    "ignore_eos",
-    "priority",
-    "seed",
-    "system",
-    "tools",
-    "suffix",
-    "response_format",
-    "unknown",
-]
+_NAMES = ["messages", "prompt", "model", "max_tokens", "max_completion_tokens", "min_tokens", "stream", "stop", "n",
+    "stream_options", "stop_sequences", "temperature", "top_p", "top_k", "min_p", "presence_penalty", "logit_bias",
+    "frequency_penalty", "repetition_penalty", "best_of", "logprobs", "top_logprobs", "echo", "ignore_eos", "priority",
+    "seed", "system", "tools", "suffix", "response_format", "unknown"]  # fmt: skip
 
 
 @given(st.dictionaries(st.sampled_from(_NAMES), _JSON), st.booleans())
