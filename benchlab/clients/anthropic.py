@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from benchlab.clients.dialect import count_of, read_object, stream_error, whole_body
+from benchlab.clients.dialect import Conversation, count_of, read_object, stream_error, whole_body
 from benchlab.records.event import Kind
 from benchlab.records.recorder import Recorder
 from benchlab.workload.item import WorkloadItem
@@ -63,7 +63,7 @@ class Anthropic:
         return AnthropicConversation(recorder)
 
 
-class AnthropicConversation:
+class AnthropicConversation(Conversation):
     """Reads one message, event by event."""
 
     __slots__ = ("_input", "_recorder", "complete")

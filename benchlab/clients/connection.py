@@ -18,6 +18,11 @@ from benchlab.clients.stamps import ANCILLARY_BYTES, Stamps
 from benchlab.clock import Clock
 
 _READ_BYTES = 65536
+_HEADERS = {
+    name.encode(): name
+    for name in ("content-length", "transfer-encoding", "content-encoding", "x-request-id", "request-id")
+}
+"""The headers that anybody asks for."""
 _STAMP_TOLERANCE_NS = 1_000_000
 """How far a kernel stamp may disagree with our clock before it is not believed: far above the error of the offset."""
 
@@ -26,7 +31,7 @@ class Exchange(Protocol):
     """Who is told what comes back. Times are monotonic ns; `since_ns` is the stamp of the read before this one."""
 
     def headers(self, ns: int, status: int, headers: dict[str, str]) -> None: ...
-    def body(self, data: bytes, ns: int, since_ns: int, kernel: bool) -> None: ...
+    def body(self, data: bytes, ns: int, since_ns: int, kernel: bool, *, last: bool) -> None: ...
     def complete(self, ns: int, *, framed: bool) -> None: ...
     def lost(self, ns: int, why: str, *, any_byte: bool) -> None: ...
 
@@ -177,7 +182,7 @@ class Connection:
         if self._pieces:
             body, self._pieces, self._head_bytes = b"".join(self._pieces), [], 0
             if exchange is not None:
-                exchange.body(body, self._stamp_ns, self._since_ns, self._kernel)
+                exchange.body(body, self._stamp_ns, self._since_ns, self._kernel, last=self._complete)
         if self._complete:
             if not self._keep or self._unsent or self._send_fault or self._stray or fault:
                 self.close()
@@ -216,7 +221,9 @@ class Connection:
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._headers_done:  # a trailer, or a second answer
             return
-        key = name.decode("latin-1").lower()
+        key = _HEADERS.get(name.lower())
+        if key is None:
+            return
         if key in ("content-length", "transfer-encoding"):
             self._has_length = True
         self._headers[key] = value.decode("latin-1")

@@ -51,6 +51,7 @@ class StreamExchange:
         self._status = 0
         self._received = 0
         self._done_ns = 0
+        self._last_read = False
         self._last_visible_ns = 0
         self._all_kernel = True
         self.unanswered = False
@@ -93,7 +94,9 @@ class StreamExchange:
             why = f"the answer is compressed ({coding[:40]}) although it was not asked for: its events have no time"
             self._protocol_error(why, ns, "encoding")
 
-    def body(self, data: bytes, ns: int, since_ns: int, kernel: bool) -> None:
+    def body(self, data: bytes, ns: int, since_ns: int, kernel: bool, *, last: bool = False) -> None:
+        """Bytes of the body that came in one read; last: the end of the message came with them."""
+        self._last_read = last
         if self._waiter.done():
             return
         self._received += len(data)
@@ -168,14 +171,11 @@ class StreamExchange:
         before = self._recorder.visible
         self._counts.events += len(events)
         self._counts.merged_events += max(last, 0)
-        for index, (name, payload) in enumerate(events):
-            try:
-                self._conversation.event(name, payload, ns, slack_ns if index < last else 0)
-            except Exception as error:  # our own fault must end the request by name, never leave it hanging
-                words = f"benchlab could not read an event: {type(error).__name__}: {error}"
-                self._recorder.fail(Outcome.ERROR_PROTOCOL, words[:500], ns=ns, kind="client")
-            if self._recorder.outcome is not None:
-                break
+        try:
+            self._read(events, last, ns, slack_ns)
+        except Exception as error:  # our own fault must end the request by name, never leave it hanging
+            words = f"benchlab could not read an event: {type(error).__name__}: {error}"
+            self._recorder.fail(Outcome.ERROR_PROTOCOL, words[:500], ns=ns, kind="client")
         if self._recorder.visible != before:
             first, self._last_visible_ns = not self._last_visible_ns, ns
             if first and self._timeouts.gap_ns is not None:
@@ -184,7 +184,20 @@ class StreamExchange:
             self._finish(reusable=False)
         elif self._conversation.complete and not self._done_ns:
             self._done_ns = ns
-            self._arm()
+            if not self._last_read:
+                self._arm()
+
+    def _read(self, events: list[tuple[bytes, bytes]], last: int, ns: int, slack_ns: int) -> None:
+        """Events to the dialect, in order, until one ends the request; those before `last` have the slack."""
+        conversation, recorder = self._conversation, self._recorder
+        index = 0
+        while index < len(events) and recorder.outcome is None:
+            if index < last and (taken := conversation.plain_run(events, index, last, ns, slack_ns)):
+                index += taken
+                continue
+            name, payload = events[index]
+            conversation.event(name, payload, ns, slack_ns if index < last else 0)
+            index += 1
 
     def _protocol_error(self, why: str, ns: int, kind: str) -> None:
         self._recorder.fail(Outcome.ERROR_PROTOCOL, why, ns=ns, kind=kind)

@@ -7,14 +7,23 @@ servers never send [DONE], so a finish reason and a clean end make an answer com
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
 
-from benchlab.clients.dialect import count_of, flat_prompt, read_object, stream_error, whole_body
+from benchlab.clients.dialect import Conversation, count_of, flat_prompt, read_object, stream_error, whole_body
 from benchlab.records.event import VISIBLE, Kind, Outcome
 from benchlab.records.recorder import Recorder
 from benchlab.workload.item import WorkloadItem
+
+_decode = msgspec.json.Decoder().decode
+_TRIES = 8
+"""So many times a stream may change what stands around its texts before each event is parsed for good."""
+_plain = re.compile(rb"[ !#-\[\]-~]+").fullmatch
+"""Bytes that stand for themselves in a JSON string: printable ASCII without the quote and the backslash."""
+_TEXT = re.compile(rb'("(?:content|text)": ?")([ !#-\[\]-~]+)(?=")')
 
 
 class OpenAI:
@@ -45,10 +54,21 @@ class OpenAI:
         return OpenAIConversation(recorder, choices=asked if isinstance(asked, int) else 1)
 
 
-class OpenAIConversation:
+class OpenAIConversation(Conversation):
     """Reads one answer, event by event."""
 
-    __slots__ = ("_choices", "_finished", "_open", "_recorder", "_usage_always", "_usage_only", "complete")
+    __slots__ = (
+        "_after",
+        "_before",
+        "_choices",
+        "_finished",
+        "_open",
+        "_recorder",
+        "_tries",
+        "_usage_always",
+        "_usage_only",
+        "complete",
+    )
 
     def __init__(self, recorder: Recorder, choices: int = 1) -> None:
         self._recorder = recorder
@@ -57,15 +77,24 @@ class OpenAIConversation:
         self._finished: set[int] = set()
         self._usage_always = True
         self._usage_only = 0
+        self._before: bytes | None = None
+        self._after = b""
+        self._tries = _TRIES
         self.complete = False
 
     def event(self, name: bytes, data: bytes, ns: int, slack_ns: int) -> None:
         recorder = self._recorder
-        if data.strip() == b"[DONE]":
+        before = self._before
+        alike = before is not None and not name and data.startswith(before) and data.endswith(self._after)
+        if alike and _plain(data, len(before or b""), len(data) - len(self._after)):
+            recorder.content(ns, slack_ns, data[len(before or b"") : -len(self._after)])
+            return
+        stripped = data.strip()
+        if stripped == b"[DONE]":
             recorder.chunk(ns, Kind.DONE, slack_ns=slack_ns)
             recorder.done_seen = self.complete = True
             return
-        if not data.strip():
+        if not stripped:
             recorder.chunk(ns, Kind.EMPTY, slack_ns=slack_ns)  # a keep-alive in the clothes of an event
             return
         document = read_object(recorder, data, ns)
@@ -83,6 +112,48 @@ class OpenAIConversation:
         if kind is None:
             kind = Kind.USAGE if usage else Kind.EMPTY
         recorder.chunk(ns, kind, tokens=tokens if kind in VISIBLE else None, slack_ns=slack_ns, text=text)
+        if kind is Kind.CONTENT and usage is None and self._tries > 0 and not (name or alike or self._finished):
+            self._learn(data, document)
+
+    def plain_run(self, events: Sequence[tuple[bytes, bytes]], first: int, last: int, ns: int, slack_ns: int) -> int:
+        """Takes as many events from `first` on, and before `last`, as are plain text after a known pattern, as
+        `event` would one by one; returns how many."""
+        before, after = self._before, self._after
+        if before is None:
+            return 0
+        start, stop, keep = len(before), -len(after), self._recorder.keeps_text
+        at = first
+        texts: list[bytes] = []
+        while at < last:
+            name, data = events[at]
+            if name or not data.startswith(before) or not data.endswith(after) or not _plain(text := data[start:stop]):
+                break
+            if keep:
+                texts.append(text)
+            at += 1
+        if at > first:
+            self._recorder.contents(at - first, ns, slack_ns, texts)
+        return at - first
+
+    def _learn(self, data: bytes, document: dict[str, Any]) -> None:
+        """Most events of a stream differ in their text alone: remember what stands around it, so that the next need
+        not be parsed. Proved with another text: what is read from the bytes around it must be this very document."""
+        self._tries -= 1
+        parts = _TEXT.split(data, maxsplit=1)
+        if len(parts) != 4:
+            return
+        before, after = parts[0] + parts[1], parts[3]
+        try:
+            other = _decode(before + b"?" + after)
+            (choice,) = other["choices"]
+            if read_delta(choice) != ("?", Kind.CONTENT) or choice.get("finish_reason"):
+                return
+            part = choice["delta"] if isinstance(choice.get("delta"), dict) else choice
+            part["content" if part is not choice else "text"] = parts[2].decode("ascii")
+        except (msgspec.DecodeError, UnicodeDecodeError, KeyError, ValueError, TypeError, AttributeError):
+            return
+        if other == document:
+            self._before, self._after = before, after
 
     def whole(self, body: bytes, ns: int) -> None:
         whole_body(self._recorder, body, ns)

@@ -83,13 +83,12 @@ class SseParser:
 
     def _whole_events(self, read: bytes) -> list[Event] | None:
         """The usual read: whole events of one data line each. None where it is anything else."""
-        if not read.endswith(b"\n\n") or b"\r" in read:
+        if not read.endswith(b"\n\n") or not read.startswith(b"data: ") or b"\r" in read or len(read) > self._max:
             return None
-        events: list[Event] = []
-        for piece in read[:-2].split(b"\n\n"):
-            if not piece.startswith(b"data: ") or b"\n" in piece or len(piece) > self._max:
-                return None
-            events.append((b"", piece[6:]))
+        pieces = read[6:-2].split(b"\n\ndata: ")
+        if read.count(b"\n") != 2 * len(pieces):  # some event has another line
+            return None
+        events = [(b"", piece) for piece in pieces]
         self._first = False
         self._size = 0
         return events

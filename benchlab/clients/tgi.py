@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from benchlab.clients.dialect import UNTOLD, count_of, flat_prompt, read_object, stream_error, whole_body
+from benchlab.clients.dialect import UNTOLD, Conversation, count_of, flat_prompt, read_object, stream_error, whole_body
 from benchlab.records.event import Kind
 from benchlab.records.recorder import Recorder
 from benchlab.workload.item import WorkloadItem
@@ -48,7 +48,7 @@ class Tgi:
         return TgiConversation(recorder)
 
 
-class TgiConversation:
+class TgiConversation(Conversation):
     """Reads one answer, token by token."""
 
     __slots__ = ("_recorder", "_tokens", "complete")

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from benchlab.clients.dialect import UNTOLD, count_of, flat_prompt, read_object, stream_error, whole_body
+from benchlab.clients.dialect import UNTOLD, Conversation, count_of, flat_prompt, read_object, stream_error, whole_body
 from benchlab.records.event import Kind, Outcome
 from benchlab.records.recorder import Recorder
 from benchlab.workload.item import WorkloadItem
@@ -46,7 +46,7 @@ class Triton:
         return TritonConversation(recorder)
 
 
-class TritonConversation:
+class TritonConversation(Conversation):
     """Reads one answer, event by event."""
 
     __slots__ = ("_recorder", "_tells", "_tokens", "complete")

@@ -18,6 +18,8 @@ class Kind(StrEnum):
     DONE = "done"
     ERROR = "error"
 
+    __hash__ = str.__hash__  # as equal words must; an enum's own is a slow one of its name
+
 
 VISIBLE = frozenset({Kind.CONTENT, Kind.REASONING, Kind.TOOL_CALL})
 """Kinds that a reader of the answer sees; their chunks carry nonempty text."""

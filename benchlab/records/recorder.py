@@ -8,11 +8,14 @@ everything it measured.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
+from itertools import repeat
 
 from benchlab.records.event import VISIBLE, Kind, Outcome
 from benchlab.records.record import Identity, Record
 
 _NO_COUNT = -1
+_CONTENT = Kind.CONTENT
 
 
 class Recorder:
@@ -26,6 +29,7 @@ class Recorder:
         "_stamps",
         "_texts",
         "_tokens",
+        "_told",
         "cached_tokens",
         "connect_end_ns",
         "connect_start_ns",
@@ -57,6 +61,7 @@ class Recorder:
         self._texts: list[tuple[Kind, str]] | None = [] if keep_text else None
         self._outcome: Outcome | None = None
         self._cumulative = 0
+        self._told = False
         self.dispatched_ns: int | None = None
         self.held_ns = 0
         self.connect_start_ns: int | None = None
@@ -85,12 +90,36 @@ class Recorder:
         """One event of the stream arrived at `ns`; it may have come up to `slack_ns` earlier. `tokens`: if told."""
         self._stamps.append(ns)
         self._slacks.append(slack_ns)
-        self._tokens.append(_NO_COUNT if tokens is None else tokens)
         self._kinds.append(kind)
+        if tokens is None:
+            self._tokens.append(_NO_COUNT)
+        else:
+            self._tokens.append(tokens)
+            self._told = True
         if kind in VISIBLE:
             self.visible += 1
             if self._texts is not None:
                 self._texts.append((kind, text))
+
+    def content(self, ns: int, slack_ns: int, text: str | bytes) -> None:
+        """What `chunk` does for a content event whose tokens were not told; `text` may be ASCII bytes. The hot path."""
+        self._stamps.append(ns)
+        self._slacks.append(slack_ns)
+        self._tokens.append(_NO_COUNT)
+        self._kinds.append(_CONTENT)
+        self.visible += 1
+        if self._texts is not None:
+            self._texts.append((_CONTENT, text if isinstance(text, str) else text.decode("ascii")))
+
+    def contents(self, count: int, ns: int, slack_ns: int, texts: Sequence[bytes]) -> None:
+        """`content` for `count` events that shared a read; `texts` need not be given unless text is kept."""
+        self._stamps.extend(repeat(ns, count))
+        self._slacks.extend(repeat(slack_ns, count))
+        self._tokens.extend(repeat(_NO_COUNT, count))
+        self._kinds.extend(repeat(_CONTENT, count))
+        self.visible += count
+        if self._texts is not None:
+            self._texts.extend((_CONTENT, text.decode("ascii")) for text in texts)
 
     def tokens_so_far(self, total: int) -> int | None:
         """Turns a cumulative count (usage on every event) into this event's own tokens; None if it went down."""
@@ -128,6 +157,10 @@ class Recorder:
         return self._outcome
 
     @property
+    def keeps_text(self) -> bool:
+        return self._texts is not None
+
+    @property
     def last_chunk_ns(self) -> int | None:
         return self._stamps[-1] if self._stamps else None
 
@@ -161,7 +194,7 @@ class Recorder:
             headers_ns=_minus(self.headers_ns, t0_ns),
             chunk_ns=stamps,
             chunk_slack_ns=self._slacks[:],
-            chunk_tokens=[None if n == _NO_COUNT else n for n in self._tokens],
+            chunk_tokens=[None if n == _NO_COUNT else n for n in self._tokens] if self._told else [None] * len(stamps),
             chunk_kind=self._kinds[:],
             end_ns=_minus(self.end_ns, t0_ns),
             stamp_source=self.stamp_source,

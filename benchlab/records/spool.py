@@ -7,9 +7,9 @@ stops there, and `merge` accounts for every request that had begun: what has no 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import pyarrow as pa
 
@@ -62,13 +62,12 @@ class Spool:
         self._begun = _Stream(folder / f"worker-{worker}.begun.arrow", BEGUN)
         self._texts = _Stream(folder / f"worker-{worker}.texts.arrow", TEXTS) if keep_text else None
         self._finished: list[Record] = []
-        self._new: dict[str, dict[str, Any]] = {}
+        self._new: dict[str, tuple[Identity, int, int]] = {}
         self._new_texts: list[tuple[str, str, str]] = []
 
     def begin(self, who: Identity, *, intended_ns: int, dispatched_ns: int) -> None:
         """A request is being acted on; times in ns from t0. Written only if it is still under way at the flush."""
-        row = {column.name: getattr(who, column.name, None) for column in BEGUN}
-        self._new[who.request_id] = row | {"intended_ns": intended_ns, "dispatched_ns": dispatched_ns}
+        self._new[who.request_id] = who, intended_ns, dispatched_ns
 
     def add(self, record: Record, text: str | None = None) -> None:
         """A request ended."""
@@ -80,7 +79,7 @@ class Spool:
     def flush(self) -> None:
         """Write what was added since the last flush. Raises StorageError when the disk refuses it."""
         if self._new:
-            self._begun.write(pa.RecordBatch.from_pylist(list(self._new.values()), schema=BEGUN))
+            self._begun.write(_begun_batch(self._new.values()))
             self._new.clear()
         if self._finished:
             self._requests.write(requests_batch(self._finished))
@@ -98,6 +97,15 @@ class Spool:
             for stream in (self._requests, self._begun, self._texts):
                 if stream is not None:
                     stream.close()
+
+
+def _begun_batch(begun: Iterable[tuple[Identity, int, int]]) -> pa.RecordBatch:
+    rows = [
+        {column.name: getattr(who, column.name, None) for column in BEGUN}
+        | {"intended_ns": intended_ns, "dispatched_ns": dispatched_ns}
+        for who, intended_ns, dispatched_ns in begun
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=BEGUN)
 
 
 @contextlib.contextmanager
