@@ -9,6 +9,7 @@ import contextlib
 import inspect
 import json
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ import typer
 
 from benchlab.cli import output
 from benchlab.cli.measure import _dry_run, measure
+from benchlab.errors import Exit
 
 _HELP = """Simulate loads on the bundled engine's own scheduler, in virtual time, and judge them like a sweep.
 
@@ -98,13 +100,34 @@ def simulate(ctx: typer.Context, **flags: Any) -> int:
     )
     said = Progress(mode)
     try:
-        with _journal(flags["journal"]) as journal:
+        with _journal(flags["journal"]) as journal, _terminable():
             outcome = run(spec, settings, said, judging, journal)
+    except KeyboardInterrupt as error:
+        code = Exit.TERMINATED if isinstance(error, _Terminated) else Exit.INTERRUPTED
+        return output.say_exit(code, "interrupted; nothing is kept, for the same seeds make it again")
     finally:
         said.close()
     report = outcome.path / "report.html"
     output.print_summary(outcome.summary, form, run=outcome.path, report=report, detail=flags["verbose"])
     return output.finish(outcome.summary)
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM came."""
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM ends what is inside like Ctrl-C, so that it can clear up."""
+
+    def end(number: int, frame: object) -> None:
+        raise _Terminated
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager

@@ -32,6 +32,7 @@ from benchlab.report.view import (
     simulated_of,
     stats_of,
     tidy,
+    verdict_of,
     worst_of_each,
 )
 from benchlab.report.words import CONDITIONS, GLOSSARY, STATES, VERDICTS
@@ -39,14 +40,12 @@ from benchlab.units import format_number
 
 
 def _verdict_word(summary: Summary) -> str:
-    state = str(mapping(summary.get("verdict")).get("state", "not judged"))
-    return VERDICTS.get(state, ("", state, ""))[1]
+    return verdict_of(summary)[2]
 
 
 def verdict_badge(summary: Summary) -> Html:
     """Glyph and word of the verdict, with its meaning."""
-    state = str(mapping(summary.get("verdict")).get("state", "not judged"))
-    glyph, word, sentence = VERDICTS.get(state, ("–", state, ""))
+    state, glyph, word, sentence = verdict_of(summary)
     badge = el(
         "span",
         el("span", glyph, aria_hidden="true"),

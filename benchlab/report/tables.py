@@ -27,8 +27,8 @@ from benchlab.report.view import (
     simulated_of,
     stages_of,
     stats_of,
+    verdict_of,
 )
-from benchlab.report.words import VERDICTS
 from benchlab.units import format_number
 
 _CORE_METRICS = ("ttft", "response_ttft", "itl", "stall", "tpot", "e2e", "response_e2e", "dispatch_lag")
@@ -130,11 +130,11 @@ def markdown(summary: Summary) -> str:
     """A short result for a pull request or a job summary: verdict, one row a stage, selection, rules not passed."""
     stages, objectives = stages_of(summary), objectives_of(summary)
     verdict = mapping(summary.get("verdict"))
-    glyph, word, _ = VERDICTS.get(str(verdict.get("state")), ("–", str(verdict.get("state", "not judged")), ""))
+    _, glyph, word, _ = verdict_of(summary)
     profile = simulated_of(summary)
-    mark = "" if profile is None else f"SIMULATED ({_md(profile)}) "
+    mark = "" if profile is None else f" ({_md(profile)}), nothing was measured"
     out = [
-        f"### benchlab: {mark}{glyph} {_md(word)}\n\n",
+        f"### benchlab: {glyph} {_md(word)}{mark}\n\n",
         f"Run {_md(summary.get('run_id', '—'))}\n\n",
     ]
     columns = [(name, stat) for name in ("ttft", "tpot", "e2e") for stat in sorted(two_stats(stages, objectives, name))]

@@ -30,12 +30,12 @@ from benchlab.report.view import (
     selected_of,
     selection_of,
     share,
-    simulated_of,
     stages_of,
     stats_of,
+    verdict_of,
     worst_of_each,
 )
-from benchlab.report.words import CONDITIONS, OUTCOMES, STATES, VERDICTS
+from benchlab.report.words import CONDITIONS, OUTCOMES, STATES
 from benchlab.units import format_number
 
 if TYPE_CHECKING:
@@ -140,10 +140,8 @@ def _rule_line(rule: Rule, where: str = "", times: int = 1) -> Text:
 
 
 def _verdict(summary: Summary) -> Text:
-    state = str(mapping(summary.get("verdict")).get("state", "not judged"))
-    glyph, word, sentence = VERDICTS.get(state, ("–", state, ""))
-    mark = "" if simulated_of(summary) is None else "SIMULATED · "
-    return _line(f"{mark}{glyph} {word}  {sentence}".rstrip(), _STYLES.get(state, ""))
+    state, glyph, word, sentence = verdict_of(summary)
+    return _line(f"{glyph} {word}  {sentence}".rstrip(), _STYLES.get(state, ""))
 
 
 def _one_stage(stage: Stage, stages: list[Stage], objectives: list[Objective], detail: bool) -> list[RenderableType]:

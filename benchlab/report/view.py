@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchlab.report.words import METRIC_NAMES, STATES
+from benchlab.report.words import METRIC_NAMES, STATES, VERDICTS
 from benchlab.units import format_number
 
 Summary = Mapping[str, Any]
@@ -163,6 +163,20 @@ def simulated_of(summary: Summary) -> str | None:
     if "simulated" not in summary:
         return None
     return str(mapping(summary["simulated"]).get("profile") or "cost model not told")
+
+
+def verdict_of(summary: Summary) -> tuple[str, str, str, str]:
+    """State, glyph, word and meaning of the verdict; a simulation is called one, and nothing of it measured."""
+    state = str(mapping(summary.get("verdict")).get("state", "not judged"))
+    glyph, word, meaning = VERDICTS.get(state, ("–", state, ""))
+    if simulated_of(summary) is not None and state != "INVALID":
+        return (
+            state,
+            glyph,
+            "SIMULATED",
+            "Nothing was measured: step times come from a cost model, the client is ideal.",
+        )
+    return state, glyph, word, meaning
 
 
 def rule_word(name: str) -> str:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ import pytest
 from benchlab.records.store import Run
 from benchlab_engine.core.journal import read_lines
 from benchlab_engine.core.replay import replay
+from tests.running import CLI, environment
 
 SWEEP = (
     "simulate", "-q", "-r", "2,8,200", "-c", "4", "--profile", "step=5ms,prompt=0.1ms,decode=0.5ms",
@@ -57,7 +61,7 @@ def test_nobody_can_take_it_for_a_measurement(call, swept):
     page = (swept / "report.html").read_text()
     assert "<title>benchlab: SIMULATED" in page
     assert "benchlab report · SIMULATED" in page
-    assert call("report", swept, "--format", "md").out.startswith("### benchlab: SIMULATED")
+    assert call("report", swept, "--format", "md").out.startswith("### benchlab: ▲ SIMULATED (step=5ms")
 
 
 @pytest.mark.parametrize("words", [("show",), ("validate",), ("gate", "--assert", "ttft.p50<=10s")])
@@ -155,6 +159,21 @@ def test_bad_input_is_told_and_leaves_nothing(call, name, tmp_path, monkeypatch)
     assert "Traceback" not in done.err
     assert says in " ".join(done.err.split()).replace("│ │ ", "")
     assert [path for path in Path("runs").glob("*") if path.is_dir()] == []
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_leaves_nothing_and_says_so(number, code, tmp_path):
+    out = tmp_path / "run"
+    words = [*CLI, "simulate", "-r", "500", "--duration", "3000s", "-o", out]
+    process = subprocess.Popen(words, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while not list(out.glob("spool/*.requests.arrow")):
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(number)
+    shown, said = process.communicate(timeout=60)
+    assert (process.returncode, shown) == (code, "")
+    assert said.splitlines()[-1].startswith(f"benchlab: exit {code} (interrupted; nothing is kept")
+    assert not out.exists()
 
 
 def test_an_out_that_holds_something_is_left_alone(call, swept):
