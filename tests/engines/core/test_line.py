@@ -209,8 +209,8 @@ def test_under_pressure_everybody_ends_in_a_bounded_number_of_steps():
     """The first in rank is never preempted: at most all positions once for each request that is ahead."""
     bench = Steps(max_seqs=6, num_blocks=8, queue_limit=100)
     requests = [(f"r{n}", 1 + n % 9, 1 + (7 * n) % 20) for n in range(40)]
-    for name, prompt, new in requests:
-        bench.submit(name, prompt, new, priority=hash(len(name)) % 3)
+    for number, (name, prompt, new) in enumerate(requests):
+        bench.submit(name, prompt, new, priority=number % 3)
     bench.run(most=sum(prompt + new for _, prompt, new in requests))
     assert bench.scheduler.num_preemptions > 10
 

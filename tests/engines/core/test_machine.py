@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -213,7 +214,16 @@ class Requests(RuleBasedStateMachine):
             assert times.token_ready[-1] <= spec.deadline_ns
 
 
-Requests.TestCase.settings = settings(
-    max_examples=120, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
-)
-TestRequests = Requests.TestCase
+HEALTH = list(HealthCheck)
+
+
+class TestRequests(Requests.TestCase):
+    settings = settings(
+        max_examples=150, stateful_step_count=30, deadline=None, suppress_health_check=HEALTH, derandomize=True
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+class TestManyRequests(Requests.TestCase):
+    settings = settings(max_examples=1000, stateful_step_count=40, deadline=None, suppress_health_check=HEALTH)

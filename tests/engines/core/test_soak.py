@@ -85,7 +85,9 @@ def soak(num_requests: int, seed: int) -> tuple[Scheduler, dict[FinishReason, in
     return scheduler, ends
 
 
-@pytest.mark.parametrize("num_requests", [400, pytest.param(20_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "num_requests", [400, pytest.param(20_000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])]
+)
 def test_soak(num_requests):
     scheduler, ends = soak(num_requests, seed=num_requests)
     assert sum(ends.values()) >= num_requests - 1  # a last cancellation may still be untold
