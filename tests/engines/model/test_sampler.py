@@ -294,3 +294,14 @@ def test_the_token_drawn_is_always_one_that_the_filters_allow(rows, seed):
             wider = replace(row.sampling, top_p=row.sampling.top_p + 1e-5, min_p=row.sampling.min_p - 1e-5)
             share = reference(own.tolist(), replace(row, sampling=wider))
         assert share[token] > 0
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_logits_on_a_gpu_give_the_tokens_and_log_probabilities_of_a_cpu():
+    logits = normal(7, len(ROWS), 5000)
+    rows = [replace(row, index=place) for place, row in enumerate(ROWS)]
+    assert choose(logits.cuda(), rows) == choose(logits, rows)
+    torch.testing.assert_close(chances(logits.cuda(), rows).cpu(), chances(logits, rows), atol=1e-6, rtol=1e-4)
+    here, there = (logprobs(each, [3] * len(ROWS), [4] * len(ROWS)) for each in (logits, logits.cuda()))
+    assert [[token for token, _ in each.top] for each in here] == [[token for token, _ in each.top] for each in there]
