@@ -185,7 +185,7 @@ class Contract:
     async def _stop(self) -> Check:
         stop = stop_text(self._text)
         if stop is None:
-            return self._check("stop", "SKIP", f"the answer {self._text[:20]!r} is too short to stop within")
+            return self._check("stop", "SKIP", f"{self._text[:20]!r} is short or repeats itself: no place to stop at")
         item = replace_sampling(self._item, {"temperature": 0, "stop": [stop]})
         record, text = await self._ask(item)
         return stopped(self._api, record, text, stop=stop, whole=self._text)

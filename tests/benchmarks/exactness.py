@@ -133,7 +133,7 @@ def main() -> int:
     print(
         f"\nleft out, since the server was put aside in a write of theirs (over 50 µs): at most {unsharp:.1%} of events"
     )
-    print(("\n".join(f"BROKEN {fault}" for fault in faults) or "every bound holds"))
+    print("\n".join(f"BROKEN {fault}" for fault in faults) or "every bound holds")
     if arguments.json:
         document = [
             {"ceiling": top, "cases": {c.name: [asdict(e) for e in es] for c, es in zip(CASES, cases, strict=True)}}
