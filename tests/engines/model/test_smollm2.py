@@ -63,20 +63,28 @@ def test_the_tokenizer_equals_transformers_own_reading(vocabulary):
 @pytest.fixture(scope="module")
 def answers(model, vocabulary):
     """Prompt tokens and the engine's greedy tokens of each question, served together."""
+    prompts = [tuple(vocabulary.encode_chat([{"role": "user", "content": each}])) for each in QUESTIONS]
+    return list(zip(prompts, serve(model, prompts, 8), strict=True))
+
+
+def serve(model, prompts, count):
+    """Greedy tokens of each prompt, served together by a whole engine."""
     from benchlab_engine.core.loop import Engine
     from benchlab_engine.core.request import RequestSpec
     from benchlab_engine.core.scheduler import Scheduler, SchedulerConfig
 
-    prompts = [tuple(vocabulary.encode_chat([{"role": "user", "content": each}])) for each in QUESTIONS]
-    scheduler = Scheduler(SchedulerConfig(num_blocks=64))
-    engine = Engine(scheduler, model.runner(64, 16), lambda: 0)
+    blocks = len(prompts) * (-(-(max(map(len, prompts)) + count) // 16))
+    scheduler = Scheduler(SchedulerConfig(num_blocks=blocks, max_seqs=len(prompts)))
+    engine = Engine(scheduler, model.runner(blocks, 16), lambda: 0)
     out: dict[str, list[int]] = {str(index): [] for index in range(len(prompts))}
     for index, tokens in enumerate(prompts):
-        scheduler.submit(RequestSpec(str(index), tokens, 8), 0)
+        assert engine.submit(RequestSpec(str(index), tokens, count), 0) is None
     while scheduler.requests:
-        for emission in engine.step().emissions:
+        outcome = engine.step()
+        assert outcome.error is None
+        for emission in outcome.emissions:
             out[emission.request_id].append(emission.token)
-    return list(zip(prompts, out.values(), strict=True))
+    return list(out.values())
 
 
 def check_greedy(other, answers):
@@ -88,10 +96,15 @@ def check_greedy(other, answers):
 
 
 def test_greedy_text_equals_transformers_on_the_same_weights(model, vocabulary, answers):
-    from transformers import LlamaConfig, LlamaForCausalLM
-
     stream = vocabulary.stream()
     assert "".join(stream.push(token) for token in answers[0][1]).startswith("The capital of France is Paris.")
+    check_greedy(same_weights(model), answers)
+
+
+def same_weights(model):
+    """transformers' model with the decoder's own weights."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
     config = model.decoder.config
     made = LlamaConfig(
         vocab_size=config.vocab_size, hidden_size=config.hidden, intermediate_size=config.ffn,
@@ -100,8 +113,7 @@ def test_greedy_text_equals_transformers_on_the_same_weights(model, vocabulary, 
         rms_norm_eps=config.norm_eps, tie_word_embeddings=True,
         rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
     )  # fmt: skip
-    other = LlamaForCausalLM.from_pretrained(None, config=made, state_dict=split(model.decoder)).eval()
-    check_greedy(other, answers)
+    return LlamaForCausalLM.from_pretrained(None, config=made, state_dict=split(model.decoder)).eval()
 
 
 def split(decoder):
@@ -120,6 +132,50 @@ def split(decoder):
         }  # fmt: skip
         state |= {f"model.layers.{index}.{name}.weight": weight for name, weight in named.items()}
     return state
+
+
+TASKS = (
+    "Name three colours.", "Why is the sky blue?", "Translate 'good morning' into French.", "What is 12 times 12?",
+    "Write a haiku about rain.", "List the days of the week.", "Who wrote Hamlet?", "What is a prime number?",
+    "Give me a recipe for pancakes.", "What does HTTP stand for?", "Tell me a joke about cats.",
+    "How do bees make honey?", "Write a Python function that adds two numbers.", "What is the largest planet?",
+    "Summarise the plot of Cinderella.", "How many legs has a spider?", "Suggest a name for a bakery.",
+    "What causes the tides?", "Is a tomato a fruit or a vegetable?", "Write one sentence about the desert.",
+)  # fmt: skip
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.slow
+def test_64_greedy_tokens_of_20_prompts_are_those_of_transformers_generate(model, vocabulary):
+    """Served together, in chunks and batches; transformers makes them one by one."""
+    prompts = [tuple(vocabulary.encode_chat([{"role": "user", "content": each}])) for each in TASKS]
+    other = same_weights(model)
+    for tokens, ours in zip(prompts, serve(model, prompts, 64), strict=True):
+        with torch.inference_mode():
+            ids = torch.tensor([tokens])
+            found = other.generate(
+                ids, attention_mask=torch.ones_like(ids), max_new_tokens=64, min_new_tokens=64, do_sample=False,
+                eos_token_id=None, pad_token_id=0,
+            )  # fmt: skip
+            logits = other(torch.tensor([[*tokens, *ours]])).logits[0, len(tokens) - 1 : -1]
+        assert found[0, len(tokens) :].tolist() == ours
+        assert logits.argmax(dim=-1).tolist() == ours
+
+
+@pytest.mark.slow
+def test_logits_of_the_real_model_are_within_a_thousandth_of_transformers(model, vocabulary):
+    from benchlab_engine.core.plan import Work
+    from benchlab_engine.model.batch import make_batch
+
+    tokens = tuple(vocabulary.encode_chat([{"role": "user", "content": " ".join(TASKS)}]))
+    kv = model.runner(64, 16).kv
+    with torch.inference_mode():
+        expected = same_weights(model)(torch.tensor([tokens])).logits[0]
+        for start, end in ((0, 100), (100, len(tokens) - 1), (len(tokens) - 1, len(tokens))):
+            table = tuple(range(1, 2 + (end - 1) // 16))
+            batch = make_batch([Work("a", tokens[start:end], start, table, True, False)], 16)
+            found = model.decoder.forward(batch, kv)[0]
+            assert (found - expected[end - 1]).abs().max() < 1e-3
 
 
 @pytest.mark.slow
