@@ -9,6 +9,7 @@ keys (all `_ns` from t0 of the host that made the requests):
     engine {name, argv, version, ready_s, facts, log} or null (attached)
     workload {path, sha256, items, read, dropped {reason: n}, cache: cold | warm | unknown, tokenizer}
     items (number in items.parquet)
+    simulated {profile, seed, max_wait_ns, the core's settings} where nothing was measured, else absent
     seeds {arrival, content} · sampling {...} · timeouts {connect_ns, first_content_ns, gap_ns, total_ns}
     client {transport, loop, python, platform, stamp_source, cpus, proxies_ignored [names], ...}
     stages [{stage, name, kind: open | closed, offered_rps, concurrency, arrival, warmup, planned,

@@ -56,7 +56,7 @@ def missed(objectives: list[Objective], stage: Stage) -> list[str]:
 def headline(summary: Summary) -> str:
     """The result in one or two sentences; of a simulation it says that first."""
     profile = simulated_of(summary)
-    return _headline(summary) if profile is None else f"Simulated with {profile}: {_headline(summary)}"
+    return _headline(summary) if profile is None else f"Simulated with {profile}. {_headline(summary)}"
 
 
 def _headline(summary: Summary) -> str:

@@ -20,6 +20,7 @@ from benchlab_engine.sim.costs import StepCosts, counts_of
 
 REGRESSORS = ("step", "prompt_token", "decode", "reread", "context")
 MIN_ROWS = 20
+_POOR_R2 = 0.5
 _KIND = "benchlab step costs"
 
 
@@ -59,6 +60,8 @@ class Fit:
         ]
         r2 = "not known: the durations do not vary" if self.r2 is None else f"{self.r2:.4f}"
         residual = f"{self.p50_ns / 1e6:.3f} ms p50, {self.p95_ns / 1e6:.3f} ms p95"
+        if self.r2 is not None and self.r2 < _POOR_R2:
+            r2 += ": these costs explain little of what the steps took; journal a longer load on a quiet host"
         return [*told, f"rows          {self.num_rows:,}", f"R^2           {r2}", f"residuals     {residual}"]
 
 

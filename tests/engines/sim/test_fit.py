@@ -78,6 +78,10 @@ def test_noise_is_told_by_the_residuals(tmp_path):
     assert 0.5 < found.r2 < 0.999
     assert 0 < found.p50_ns < found.p95_ns
     assert found.costs.step == pytest.approx(COSTS.step, rel=0.3)
+    assert "quiet host" not in "\n".join(found.lines())
+    chance = random.Random(1)
+    poor = [(tuple(chance.randint(0, 9) for _ in range(4)), chance.uniform(1e6, 9e6)) for _ in range(200)]
+    assert "journal a longer load on a quiet host" in "\n".join(fit(poor).lines())
 
 
 def test_the_command_writes_what_the_profile_reads(rows, tmp_path, capsys):
