@@ -23,6 +23,7 @@ from benchlab_engine.model.decoder import Decoder
 from benchlab_engine.model.draft import Draft
 from benchlab_engine.model.kv import PagedKv
 from benchlab_engine.model.logits import LogitsError
+from benchlab_engine.model.memory import is_shortage
 from benchlab_engine.model.verify import Proposal, answer
 
 _MIXED = Sampling(temperature=1.0, top_p=0.9)  # what a warm-up draws with, in turn with greedy
@@ -50,7 +51,19 @@ class TorchRunner:
         self._model: Forward = graphs or decoder
 
     def execute(self, plan: StepPlan) -> StepResult:
-        """Compute the plan's positions and draw its tokens. EngineError names the phase that failed."""
+        """Compute the plan's positions and draw its tokens.
+
+        EngineError names the phase that failed: block copy, draft, forward, sampling; growth where it was for want of
+        memory, for the largest steps had enough at the start.
+        """
+        try:
+            return self._step(plan)
+        except MemoryError as error:
+            advice = "lower --max-batched-tokens, --max-seqs or --kv-blocks"
+            raise EngineError(f"growth: no memory: {advice} ({error})") from error
+
+    def _step(self, plan: StepPlan) -> StepResult:
+        """MemoryError where memory is short, whoever lacks it, so that a warm-up can say its own phase."""
         start = time.perf_counter_ns()
         works, draft = plan.works, self.draft
         proposals = {work.request_id: Proposal(work.token_ids[-work.num_drafts :]) for work in works if work.num_drafts}
@@ -87,7 +100,7 @@ class TorchRunner:
 
         One chunk of max_batched_tokens (0: a block's less one), then a decode step of max_seqs sequences of context
         positions each (0: an even share of the pool). Both are cut to what the pool and the model hold. It overwrites
-        blocks, so it is for the time before the first request.
+        blocks, so it is for the time before the first request. MemoryError where they do not fit.
         """
         size = self.kv.block_size
         slots = self.kv.num_blocks * size
@@ -126,7 +139,7 @@ class TorchRunner:
                 kv.write(layer, slots.to(kv.device), nothing)
 
     def _run(self, works: Sequence[Work]) -> None:
-        self.execute(StepPlan(0, tuple(works)))
+        self._step(StepPlan(0, tuple(works)))
 
 
 def _first_blocks(positions: int, size: int) -> tuple[int, ...]:
@@ -156,9 +169,7 @@ def _phase(name: str) -> Iterator[None]:
         raise LogitsError(f"{name}: {error}", error.request_ids) from None
     except EngineError as error:
         raise EngineError(f"{name}: {error}", error.code) from error
-    except (MemoryError, torch.OutOfMemoryError) as error:
-        raise EngineError(
-            f"{name}: no memory ({error}); lower --max-batched-tokens, --max-seqs or --kv-blocks"
-        ) from error
     except Exception as error:
+        if is_shortage(error):
+            raise MemoryError(f"{name}: {str(error).strip() or type(error).__name__}".splitlines()[0]) from error
         raise EngineError(f"{name}: {type(error).__name__}: {error}") from error

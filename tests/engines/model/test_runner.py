@@ -168,8 +168,9 @@ def test_an_error_says_whose_logits_and_leaves_the_others_named_out():
     [
         ("copy", RuntimeError("boom"), "block copy: RuntimeError: boom"),
         ("draft", EngineError("no"), "draft: no"),
-        ("forward", MemoryError("12 GiB"), r"forward: no memory \(12 GiB\); lower --max-batched-tokens"),
-        ("forward", torch.OutOfMemoryError("CUDA out of memory"), "forward: no memory"),
+        ("forward", MemoryError("12 GiB"), r"growth: no memory: lower --max-batched.* \(forward: 12 GiB\)"),
+        ("draft", torch.OutOfMemoryError("CUDA out of memory"), r"growth: no memory: .* \(draft: CUDA out of memory\)"),
+        ("copy", RuntimeError("DefaultCPUAllocator: can't allocate memory"), r"growth: no memory: .* \(block copy: "),
         ("forward", IndexError("out"), "forward: IndexError: out"),
     ],
 )
@@ -194,8 +195,8 @@ def test_errors_name_their_phase(target, monkeypatch, breaks, error, said):
 def test_warming_up_runs_the_largest_steps_and_harms_nothing(target, arguments, drafted, monkeypatch):
     runner = runner_of(target, decoder(VOCAB, 1) if drafted else None)
     plans = []
-    execute = runner.execute
-    monkeypatch.setattr(runner, "execute", lambda plan: plans.append(plan) or execute(plan))
+    step = runner._step
+    monkeypatch.setattr(runner, "_step", lambda plan: plans.append(plan) or step(plan))
     runner.warm_up(**arguments)
     assert len(plans[0].works[0].token_ids) == arguments.get("max_batched_tokens", SIZE - 1)
     assert len(plans[1].works) == arguments.get("max_seqs", 1)
@@ -209,3 +210,19 @@ def test_warming_up_is_cut_to_a_small_pool_and_one_position_blocks(target):
     runner.warm_up(64, 10_000)
     runner.warm_up(1, 0, context=10_000)
     assert runner.execute(StepPlan(1, (prefill(),))).tokens["a"]
+
+
+def test_a_warm_up_that_lacks_memory_leaves_the_phase_to_who_asked_for_it(target, monkeypatch):
+    from benchlab_engine.model.memory import phase
+
+    runner = runner_of(decoder(VOCAB))
+
+    def fail(*_):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(runner.decoder, "forward", fail)
+    with (
+        pytest.raises(EngineError, match=r"^prefill: no memory: lower .* \(forward: CUDA out of memory\)"),
+        phase("prefill"),
+    ):
+        runner.warm_up(4, 32)
