@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from typing import Annotated
 
 import typer
 
 from benchlab.cli import output
+from benchlab.errors import Exit
 
 
 def doctor(
@@ -35,20 +37,25 @@ def doctor(
     from benchlab.cli.options import parse_body, parse_headers
     from benchlab.doctor import table
     from benchlab.doctor.examine import examine
-    from benchlab.errors import Exit
 
     form = output.check_format(form, ("table", "json"))
     parts, apis, asked = _parts(only, url), _apis(api), bool(api) and "all" not in (api or [])
-    found = examine(
-        url=url,
-        parts=parts,
-        apis=apis,
-        asked=asked or not api,
-        model=model,
-        headers=parse_headers(header or [], ""),  # a key goes to its own API alone: added there
-        extra=parse_body(body),
-        say=lambda words: None if quiet else print(words, file=sys.stderr),
-    )
+    before = signal.signal(signal.SIGTERM, _terminated)  # its processes and files are put away first
+    try:
+        found = examine(
+            url=url,
+            parts=parts,
+            apis=apis,
+            asked=asked or not api,
+            model=model,
+            headers=parse_headers(header or [], ""),  # a key goes to its own API alone: added there
+            extra=parse_body(body),
+            say=lambda words: None if quiet else print(words, file=sys.stderr),
+        )
+    except KeyboardInterrupt:
+        return output.say_exit(Exit.INTERRUPTED, "interrupted; nothing was kept")
+    finally:
+        signal.signal(signal.SIGTERM, before)
     with output.reader_may_leave():
         if form == "json":
             print(json.dumps(table.as_json(found), indent=1, ensure_ascii=False, allow_nan=False))
@@ -58,6 +65,10 @@ def doctor(
         names = ", ".join(f"{check.api} {check.name}".strip() for check in found.failed)
         return output.say_exit(Exit.INVALID, f"the contract is not kept: {names}")
     return output.say_exit(Exit.OK, "done")
+
+
+def _terminated(*_: object) -> None:
+    raise typer.Exit(output.say_exit(Exit.TERMINATED, "terminated; nothing was kept"))
 
 
 def _parts(only: str | None, url: str | None) -> list[str]:

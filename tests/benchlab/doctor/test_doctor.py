@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -20,7 +23,7 @@ from benchlab.doctor.examine import Examination, examine
 from benchlab.doctor.host import Fact, Timers
 from benchlab.doctor.table import as_json, as_text
 from tests.benchlab.clients.contract_server import Endpoint
-from tests.running import Done
+from tests.running import CLI, Done, environment
 from tests.support.stub_server import StubServer
 
 RATE = Rate(38_000.4, 120_000.6, 1, 0.84, 0.33)
@@ -158,7 +161,7 @@ def test_a_reader_that_leaves_does_not_change_the_exit_code(monkeypatch: pytest.
 
 
 @pytest.mark.slow
-def test_the_whole_examination_of_this_host(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_whole_examination_of_this_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     whole = examine(url=None)
 
@@ -169,3 +172,22 @@ def test_the_whole_examination_of_this_host(tmp_path, monkeypatch: pytest.Monkey
     assert all(error.unmatched == 0 and error.early == 0 for error in whole.exactness)
     assert (tmp_path / "benchlab" / "ceiling.json").exists()
     assert max(map(len, as_text(whole).splitlines())) <= 80
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_it_and_everything_that_it_started(tmp_path: Path, number: int, code: int) -> None:
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    argv = [*CLI, "doctor", "--only", "ceiling"]
+    environ = environment({"TMPDIR": str(folder), "XDG_CACHE_HOME": str(tmp_path)})
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environ) as process:
+        assert process.stderr is not None and process.stdout is not None
+        assert process.stderr.readline().startswith(b"ceiling")  # its server and workers are up
+        process.send_signal(number)
+        told = process.stderr.read()
+        assert process.wait(20) == code
+        assert process.stdout.read() == b""
+
+    assert told.startswith(f"benchlab: exit {code} (".encode()) and told.count(b"\n") == 1
+    assert list(folder.iterdir()) == []
+    assert not (tmp_path / "benchlab").exists()
