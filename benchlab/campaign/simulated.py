@@ -7,8 +7,6 @@ so that judging says "not known" of it. Whatever ends it early leaves nothing: t
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -158,7 +156,6 @@ def _manifest(
     if unsaid:
         notes.append(f"{unsaid} items do not say how much to generate: {DEFAULT_OUTPUT_TOKENS} tokens each")
     created = datetime.datetime.fromtimestamp(clock.wall_ns() / 1e9, tz=datetime.UTC).isoformat(timespec="seconds")
-    digest = hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
     return {
         "schema": 1,
         "run_id": run_id,
@@ -166,7 +163,7 @@ def _manifest(
         "benchlab": benchlab.__version__,
         "command": list(spec.command),
         "labels": spec.labels,
-        "simulated": facts | {"sha256": digest},
+        "simulated": facts,
         "t0": {"monotonic_ns": 0, "wall_ns": None},
         "state": "running",
         "reason": None,

@@ -11,7 +11,7 @@ from typing import Any
 
 from benchlab.errors import UsageError
 from benchlab_engine.core.scheduler import Scheduler, SchedulerConfig
-from benchlab_engine.sim.costs import CostModel, parse_profile
+from benchlab_engine.sim.costs import CostModel, StepCosts, parse_profile
 from benchlab_engine.sim.roofline import Roofline
 
 _DEFAULT_BLOCKS = 8_192
@@ -46,9 +46,10 @@ class EngineSettings:
         return config, costs
 
     def facts(self) -> dict[str, Any]:
-        """The settings as the manifest holds them, defaults filled in."""
-        config, _ = self.build()
-        return {"profile": self.profile, "max_wait_ns": self.max_wait_ns, "seed": self.seed, **asdict(config)}
+        """The settings as the manifest holds them, defaults filled in and the cost model in numbers."""
+        config, costs = self.build()
+        told = {"profile": self.profile, "max_wait_ns": self.max_wait_ns, "seed": self.seed}
+        return told | asdict(config) | {"costs": asdict(costs) if isinstance(costs, StepCosts | Roofline) else None}
 
 
 def parse_speculate(text: str) -> dict[str, Any]:

@@ -56,6 +56,7 @@ def test_nobody_can_take_it_for_a_measurement(call, swept):
         assert (rules[name]["state"], rules[name]["value"]) == ("not checked", None), name
     manifest = Run(swept).manifest
     assert manifest["simulated"]["max_seqs"] == 16
+    assert manifest["simulated"]["costs"]["prompt_token"] == 100_000
     assert manifest["t0"]["wall_ns"] is None
     assert manifest["host"] is None
     page = (swept / "report.html").read_text()
