@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchlab_engine.core.heap import KeyedHeap
 from benchlab_engine.core.loop import Engine
 from benchlab_engine.core.request import FinishReason, Request, RequestSpec, RequestTimes
 from benchlab_engine.core.scheduler import Scheduler, SchedulerConfig
-from benchlab_engine.core.shares import Shares
+from benchlab_engine.core.shares import OUTPUT_WEIGHT, PROMPT_WEIGHT, Shares
 from benchlab_engine.core.waiting import WaitingLine
 from tests.engines.core.fakes import SlotRunner
 
@@ -39,6 +39,25 @@ def test_a_keyed_heap_forgets_those_who_have_left():
     assert len(heap._heap) < 200
 
 
+def test_who_is_next_costs_a_logarithm_of_the_line():
+    class Key(int):
+        compared = 0
+
+        def __lt__(self, other):
+            Key.compared += 1
+            return int(self) < int(other)
+
+    heap, number = KeyedHeap(), 1 << 13
+    for each in range(number):
+        heap.add(str(each), Key(each * 7919 % number))
+    order = []
+    while (name := heap.first()) is not None:
+        order.append(int(name) * 7919 % number)
+        heap.discard(name)
+    assert order == sorted(order)
+    assert Key.compared < number * 13 * 4, Key.compared
+
+
 class Steps:
     """An engine where a step takes one nanosecond."""
 
@@ -61,10 +80,8 @@ class Steps:
         outcome = self.engine.step()
         self.scheduler.audit()
         assert outcome.error is None, outcome.error
-        for name in self.scheduler.running:
-            if name not in self.first:
-                self.first.append(name)
-        self.first += [n for n, t in self.times.items() if t.admitted == self.now and n not in self.first]
+        works = outcome.row.works if outcome.row is not None else ()
+        self.first += [name for name, *_ in works if name not in self.first]
         self.ends |= {e.request_id: e.finish for e in outcome.emissions if e.finish is not None}
         self.now += 1
         return outcome
@@ -135,6 +152,32 @@ def test_tenants_get_equal_tokens_however_many_requests_they_send():
         assert times.admitted is not None
     fcfs.run()
     assert fcfs.first == sorted(fcfs.first, key=list(fcfs.times).index)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 20), st.integers(1, 6)), min_size=2, max_size=6), st.integers(1, 4))
+def test_tenants_that_both_wait_stay_within_the_papers_bound(kinds, max_seqs):
+    """Twice the larger of one prompt's weight and that of a full batch's output, at every instant."""
+    bench = Steps(max_seqs=max_seqs, fair_share=True, queue_limit=500, prefix_cache=False, num_blocks=200)
+    served = {"a": 0, "b": 0}
+    bound = 2 * max(20 * PROMPT_WEIGHT, 6 * max_seqs * OUTPUT_WEIGHT)
+    specs = {}
+    number = 0
+    for _ in range(60):
+        waiting = [name[0] for name, each in bench.scheduler.requests.items() if each.times.admitted is None]
+        for tenant in "ab":  # both are backlogged all the time
+            for _ in range(max_seqs + 1 - waiting.count(tenant)):
+                prompt, new = kinds[0 if tenant == "a" else 1 + number % (len(kinds) - 1)]
+                specs[f"{tenant}{number}"] = prompt
+                bench.submit(f"{tenant}{number}", prompt, new, tenant=tenant)
+                number += 1
+        before = set(bench.first)
+        outcome = bench.step()
+        for name in set(bench.first) - before:
+            served[name[0]] += PROMPT_WEIGHT * specs[name]
+        for emission in outcome.emissions:
+            served[emission.request_id[0]] += OUTPUT_WEIGHT * (emission.token is not None)
+        assert abs(served["a"] - served["b"]) <= bound
 
 
 def test_fair_is_by_tokens_not_by_requests():
