@@ -188,6 +188,19 @@ def test_who_waits_too_long_is_refused_and_never_started():
     assert (news.request_id, news.finish) == ("waits", FinishReason.EXPIRED)
 
 
+@pytest.mark.parametrize(("least", "length"), [(0, 1), (1, 2), (2, 3), (9, 9)])
+def test_an_end_token_ends_nothing_before_the_least_length(least, length):
+    """Also under a runner that draws it although it is banned. The least length is without the end token itself."""
+    scheduler = Scheduler(SchedulerConfig())
+    scheduler.submit(RequestSpec("a", (1,), 9, end_tokens=frozenset({7}), min_new_tokens=least), 0)
+    out = []
+    while scheduler.requests:
+        plan = scheduler.plan(0)
+        out += scheduler.settle(plan, StepResult({"a": (7,)}), 0)
+    assert len(out) == length
+    assert out[-1].finish is (FinishReason.LENGTH if least == 9 else FinishReason.STOP)
+
+
 @pytest.mark.parametrize("policy", ["continuous", "static"])
 def test_prefill_starts_when_its_first_chunk_is_planned(policy):
     bench = Bench(StepCosts(step=10), max_seqs=3, max_batched_tokens=4, policy=policy)
