@@ -93,37 +93,35 @@ class TorchRunner:
         tokens = {work.request_id: found.tokens[work.request_id] for work in works if work.samples}
         return StepResult(tokens, time.perf_counter_ns() - start, found.logprobs)
 
-    def warm_up(
-        self, max_seqs: int = 1, max_batched_tokens: int = 0, *, context: int = 0, num_to_draft: int = 0
-    ) -> None:
+    def warm_up(self, max_seqs: int = 1, max_batched_tokens: int = 0, *, context: int = 0, num_drafts: int = 0) -> None:
         """Run the largest steps, so that no request pays for first touches and peak memory can be seen beforehand.
 
         One chunk of max_batched_tokens (0: a block's less one), then a decode step of max_seqs sequences of context
-        positions each (0: an even share of the pool). Both are cut to what the pool and the model hold. It overwrites
-        blocks, so it is for the time before the first request. MemoryError where they do not fit.
+        positions each (0: an even share of the pool) with num_drafts proposals each. Both are cut to what the pool and
+        the model hold. It overwrites blocks, so it is for the time before the first request. MemoryError where they do
+        not fit.
         """
         size = self.kv.block_size
         slots = self.kv.num_blocks * size
         limit = min(slots, self.decoder.config.max_positions)
         count = min(max_batched_tokens or max(1, size - 1), limit)
         self._run([Work("warm-up", (0,) * count, 0, _first_blocks(count, size), True, False)])
-        length = min(context or slots // max_seqs, limit)
-        to_draft = min(num_to_draft, length - 1) if self.draft else 0
-        start = max(0, length - 1 - to_draft)
+        length = max(1, min(context or slots // max_seqs, limit))
+        drafts = min(num_drafts, length - 1)
+        given, to_draft = (0, drafts) if self.draft else (drafts, 0)
+        step = Work(
+            "",
+            (0,) * (1 + given),
+            length - 1 - drafts,
+            _first_blocks(length, size),
+            True,
+            True,
+            num_drafts=given,
+            num_to_draft=to_draft,
+        )
+        samplings = [GREEDY, _MIXED]
         self._run(
-            [
-                Work(
-                    f"warm-up {place}",
-                    (0,),
-                    start,
-                    _first_blocks(start + 1 + to_draft, size),
-                    True,
-                    True,
-                    _MIXED if place % 2 else GREEDY,
-                    num_to_draft=to_draft,
-                )
-                for place in range(max_seqs)
-            ]
+            [replace(step, request_id=f"warm-up {place}", sampling=samplings[place % 2]) for place in range(max_seqs)]
         )
 
     def _wipe(self, works: Sequence[Work]) -> None:

@@ -191,7 +191,7 @@ def test_errors_name_their_phase(target, monkeypatch, breaks, error, said):
 
 
 @pytest.mark.parametrize("drafted", [False, True])
-@pytest.mark.parametrize("arguments", [{}, {"max_seqs": 5, "max_batched_tokens": 64, "context": 30, "num_to_draft": 3}])
+@pytest.mark.parametrize("arguments", [{}, {"max_seqs": 5, "max_batched_tokens": 64, "context": 30, "num_drafts": 3}])
 def test_warming_up_runs_the_largest_steps_and_harms_nothing(target, arguments, drafted, monkeypatch):
     runner = runner_of(target, decoder(VOCAB, 1) if drafted else None)
     plans = []
@@ -201,7 +201,9 @@ def test_warming_up_runs_the_largest_steps_and_harms_nothing(target, arguments, 
     assert len(plans[0].works[0].token_ids) == arguments.get("max_batched_tokens", SIZE - 1)
     assert len(plans[1].works) == arguments.get("max_seqs", 1)
     if arguments:
-        assert {work.start + 1 + work.num_to_draft for work in plans[1].works} == {30}
+        assert {work.start + len(work.token_ids) + work.num_to_draft for work in plans[1].works} == {30}
+        assert {work.num_to_draft + work.num_drafts for work in plans[1].works} == {3}
+        assert {work.num_to_draft > 0 for work in plans[1].works} == {drafted}
     assert runner.execute(StepPlan(1, (prefill(),))).tokens["a"] == (int(logits_after(target, [PROMPT]).argmax()),)
 
 
