@@ -167,6 +167,7 @@ class StreamedAnswer(Answer):
         self._outlet = Outlet(*bounds) if fault == NO_FAULT else SpoiledOutlet(fault, *bounds)
         self._early: list[tuple[Choice, Piece, int]] = []  # what came before the head was out
         self._begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._merged: dict[int, list[str]] = {}  # texts that a fault holds back, by choice
         self._is_open = False
         self._is_slow = False
 
@@ -209,9 +210,16 @@ class StreamedAnswer(Answer):
 
     def _write(self, choice: Choice, piece: Piece, count: int) -> None:
         """One piece as one event; the end as another, unless the piece is nothing but the end."""
+        text = piece.text
+        if piece.is_token and self._fault.merge:
+            held = self._merged.setdefault(choice.index, [])
+            held.append(text)
+            if piece.finish is None and len(held) < self._fault.merge:
+                return
+            text = "".join(self._merged.pop(choice.index))
         if piece.is_token:
             usage = self._usage(count) if self._call.continuous_usage else None
-            event = self._events.token(choice.index, piece.text, piece.chances, usage)
+            event = self._events.token(choice.index, text, piece.chances, usage)
             self._outlet.token(event, choice.ticket.written)
         if piece.finish is not None and not self._fault.no_finish:
             rest = "" if piece.is_token else piece.text

@@ -3,7 +3,7 @@
 The one idea: a fault is one frozen value parsed from text; whoever writes the answer asks it what to do at each token.
 It must not know the wire form it spoils.
 
-    stall=500ms@3   reset@5   error@5   garbage@5   drip=1ms   split   burst=8   keepalive=1s   role-early
+    stall=500ms@3   reset@5   error@5   garbage@5   drip=1ms   split   merge=4   burst=8   keepalive=1s   role-early
     usage=+7   no-usage   usage-every   slow-start=200ms   no-finish   no-done   status=429
 """
 
@@ -18,10 +18,11 @@ from benchlab_engine.sim.costs import parse_duration
 class Fault:
     """What goes wrong with one answer. Token numbers count from 1; 0 is never. Durations in ns.
 
-    drip_ns: between single bytes of each event; split: each byte by itself, without a pause. burst: so many tokens are
-    held back and written at once. garbage_at: bytes that are no event come before that token. keepalive_ns: a comment
-    line after so much silence, from the head on. role_early: the head does not wait for the first token. usage_offset:
-    added to the reported completion tokens; no_usage, usage_every: usage is told never, or with each event.
+    drip_ns: between single bytes of each event; split: each byte by itself, without a pause. merge: so many tokens
+    come in one event; burst: so many events are held back and written at once. garbage_at: bytes that are no event
+    come before that token. keepalive_ns: a comment line after so much silence, from the head on. role_early: the head
+    does not wait for the first token. usage_offset: added to the reported completion tokens; no_usage, usage_every:
+    usage is told never, or with each event.
     """
 
     stall_at: int = 0
@@ -31,6 +32,7 @@ class Fault:
     garbage_at: int = 0
     drip_ns: int = 0
     split: bool = False
+    merge: int = 0
     burst: int = 0
     keepalive_ns: int = 0
     role_early: bool = False
@@ -53,8 +55,8 @@ _FLAGS = {
     "no-finish": "no_finish", "no-done": "no_done",
 }  # fmt: skip
 _USE = (
-    "use stall=500ms@3, reset@5, error@5, garbage@5, drip=1ms, split, burst=8, keepalive=1s, role-early, usage=+7, "
-    "no-usage, usage-every, slow-start=200ms, no-finish, no-done or status=503"
+    "use stall=500ms@3, reset@5, error@5, garbage@5, drip=1ms, split, merge=4, burst=8, keepalive=1s, role-early, "
+    "usage=+7, no-usage, usage-every, slow-start=200ms, no-finish, no-done or status=503"
 )
 
 NO_FAULT = Fault()
@@ -68,7 +70,7 @@ def parse_fault(text: str) -> Fault:
     return fault
 
 
-def _with(fault: Fault, part: str) -> Fault:  # noqa: PLR0911  one line a fault
+def _with(fault: Fault, part: str) -> Fault:  # noqa: PLR0911, PLR0912  one line a fault
     head, _, at = part.partition("@")
     name, _, value = head.partition("=")
     if part in _FLAGS:
@@ -89,8 +91,8 @@ def _with(fault: Fault, part: str) -> Fault:  # noqa: PLR0911  one line a fault
                 return replace(fault, slow_start_ns=parse_duration(value))
             case "garbage":
                 return replace(fault, garbage_at=int(at or "1"))
-            case "burst" if 1 <= int(value) <= 100_000:
-                return replace(fault, burst=int(value))
+            case "merge" | "burst" if 1 <= int(value) <= 100_000:
+                return replace(fault, **{name: int(value)})
             case "keepalive" if parse_duration(value) >= 1_000_000:
                 return replace(fault, keepalive_ns=parse_duration(value))
             case "status" if 400 <= int(value) <= 599:

@@ -29,7 +29,7 @@ def test_faults_by_name():
 
 
 @pytest.mark.parametrize(
-    "text", ["burst=0", "burst", "keepalive=1us", "keepalive=1", "split=3", "garbage@x", "role_early"]
+    "text", ["burst=0", "merge=0", "burst", "keepalive=1us", "keepalive=1", "split=3", "garbage@x", "role_early"]
 )
 def test_a_wrong_fault_says_what_there_is(text):
     with pytest.raises(ValueError, match="fault"):
@@ -118,6 +118,12 @@ def test_a_burst_holds_tokens_back_and_sends_them_at_once(engine):
     chunks = [data for _, data in raw_chunks(engine, "burst=3")]
     assert [data.count(b"data: {") for data in chunks][:3] == [3, 3, 2]
     assert b"".join(chunks).endswith(b"data: [DONE]\n\n")
+
+
+def test_merged_tokens_come_in_one_event_and_lose_no_text(engine):
+    whole, merged = (contents(stream(engine, fault, seed=3)[0]) for fault in ("", "merge=3"))
+    assert [len(text) for text in merged if text] == [3, 3, 2]
+    assert "".join(filter(None, merged)) == "".join(filter(None, whole))
 
 
 def test_keepalive_fills_the_silence(engine):
