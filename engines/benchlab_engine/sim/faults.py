@@ -70,7 +70,7 @@ def parse_fault(text: str) -> Fault:
     return fault
 
 
-def _with(fault: Fault, part: str) -> Fault:  # noqa: PLR0911, PLR0912  one line a fault
+def _with(fault: Fault, part: str) -> Fault:  # noqa: PLR0911  one line a fault
     head, _, at = part.partition("@")
     name, _, value = head.partition("=")
     if part in _FLAGS:
