@@ -92,7 +92,7 @@ def _with(fault: Fault, part: str) -> Fault:  # noqa: PLR0911  one line a fault
             case "garbage":
                 return replace(fault, garbage_at=int(at or "1"))
             case "merge" | "burst" if 1 <= int(value) <= 100_000:
-                return replace(fault, **{name: int(value)})
+                return replace(fault, merge=int(value)) if name == "merge" else replace(fault, burst=int(value))
             case "keepalive" if parse_duration(value) >= 1_000_000:
                 return replace(fault, keepalive_ns=parse_duration(value))
             case "status" if 400 <= int(value) <= 599:
