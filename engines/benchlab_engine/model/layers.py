@@ -12,9 +12,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from benchlab_engine.errors import USAGE, EngineError
 from benchlab_engine.model.config import DecoderConfig
-from benchlab_engine.model.linear import Linear, MakeLinear, dense
+from benchlab_engine.model.linear import JoinedLinear, Linear, MakeLinear, dense
+from benchlab_engine.model.quant_groups import joined, stored
 from benchlab_engine.model.rope import rotary_tables, rotate
+from benchlab_engine.model.weights_files import packed_of
 
 __all__ = ["Layer", "make_layer", "rotary_tables", "rotate"]
 
@@ -58,9 +61,17 @@ def make_layer(
         return tensors[prefix + name].to(device, dtype)
 
     def linear(*names: str, bias: bool = False) -> Linear:
+        found = [packed_of(tensors, f"{prefix}{name}.weight") for name in names]
+        packed = [each for each in found if each is not None]
+        if packed and make is not dense:
+            raise EngineError(f"{prefix}{names[0]} comes quantised in the checkpoint; --quant none is for such", USAGE)
+        if packed and (len(packed) < len(names) or joined(packed) is None):
+            return JoinedLinear([linear(name, bias=bias) for name in names])
+        biases = torch.cat([get(f"{name}.bias") for name in names]) if bias else None
+        if packed and (whole := joined(packed)) is not None:
+            return stored(whole, biases, dtype, device)
         weight = torch.cat([get(f"{name}.weight") for name in names])
-        joined = prefix + "+".join((names[0], *(name.split(".")[-1] for name in names[1:])))
-        return make(joined, weight, torch.cat([get(f"{name}.bias") for name in names]) if bias else None)
+        return make(prefix + "+".join((names[0], *(name.split(".")[-1] for name in names[1:]))), weight, biases)
 
     return Layer(
         input_norm=get("input_layernorm.weight"),

@@ -7,6 +7,7 @@ must not know layers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -50,6 +51,19 @@ class Groups:
     def floats(self) -> Tensor:
         """[out, in] float32."""
         return _floats(self.levels, self.scales, self.minimum())
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A weight that came quantised. order: [in], the input column that each column of groups stands for, or None."""
+
+    groups: Groups
+    order: Tensor | None = None
+
+    def floats(self) -> Tensor:
+        """[out, in] float32, columns in the model's order."""
+        found = self.groups.floats()
+        return found if self.order is None else found[:, self.order.argsort()]
 
 
 def _floats(levels: Tensor, scales: Tensor, minimum: Tensor) -> Tensor:
@@ -100,8 +114,39 @@ def group_linear(weight: Tensor, bias: Tensor | None, bits: int, group: int, sym
     return GroupLinear(rounded(weight, bits, group, symmetric), bias)
 
 
-def stored(groups: Groups, bias: Tensor | None, order: Tensor | None, dtype: torch.dtype) -> Linear:
-    """The best storage for weights that a checkpoint brought. order: columns of x as the groups want them."""
+def joined(parts: Sequence[Packed]) -> Packed | None:
+    """Weights with one input, one above the other; None where their bits, groups or orders differ."""
+    first = parts[0]
+    for each in parts[1:]:
+        same_order = (
+            torch.equal(each.order, first.order)
+            if each.order is not None and first.order is not None
+            else each.order is first.order
+        )
+        if not same_order or (each.groups.bits, each.groups.size) != (first.groups.bits, first.groups.size):
+            return None
+    groups = [each.groups for each in parts]
+    zeros: Tensor | None = None
+    if any(each.zeros is not None for each in groups):
+        middle = 1 << (first.groups.bits - 1)
+        zeros = torch.cat(
+            [torch.full(each.scales.shape, middle, dtype=torch.uint8) if each.zeros is None else each.zeros
+             for each in groups]
+        )  # fmt: skip
+    levels, scales = torch.cat([each.levels for each in groups]), torch.cat([each.scales for each in groups])
+    return Packed(Groups(levels, first.groups.bits, scales, zeros=zeros), first.order)
+
+
+def stored(packed: Packed, bias: Tensor | None, dtype: torch.dtype, device: torch.device | str) -> Linear:
+    """The best storage on device for weights that a checkpoint brought."""
+    kept, order = packed.groups, packed.order
+    groups = replace(
+        kept,
+        levels=kept.levels.to(device),
+        scales=kept.scales.to(device),
+        zeros=None if kept.zeros is None else kept.zeros.to(device),
+    )
+    order = None if order is None else order.to(device)
     fits = groups.bits == 4 and serves(groups.levels.device, dtype, tuple(groups.levels.shape), groups.size)
     return Int4Linear(groups, bias, order) if fits else GroupLinear(groups, bias, order)
 

@@ -10,24 +10,45 @@ from collections.abc import Callable, Iterator, Mapping
 
 from torch import Tensor
 
+from benchlab_engine.model.quant_groups import Packed
+
 Reader = Callable[[], Tensor]
+PackedReader = Callable[[], Packed]
 
 
 class LazyTensors(Mapping[str, Tensor]):
-    """shapes: of every tensor. readers: how each is read; called anew at each look-up, its result is the caller's."""
+    """shapes: of every tensor. readers: how each is read; called anew at each look-up, its result is the caller's.
 
-    def __init__(self, shapes: Mapping[str, tuple[int, ...]], readers: Mapping[str, Reader]) -> None:
+    packed: weights that lie quantised in the file; looked up as the others are, they come as floats.
+    """
+
+    def __init__(
+        self,
+        shapes: Mapping[str, tuple[int, ...]],
+        readers: Mapping[str, Reader],
+        packed: Mapping[str, PackedReader] | None = None,
+    ) -> None:
         self.shapes = dict(shapes)
         self._readers = dict(readers)
+        self._packed = dict(packed or {})
 
     def __getitem__(self, name: str) -> Tensor:
+        if name in self._packed:
+            return self._packed[name]().floats()
         return self._readers[name]()
 
+    def __contains__(self, name: object) -> bool:
+        return name in self.shapes  # without reading
+
     def __iter__(self) -> Iterator[str]:
-        return iter(self._readers)
+        return iter(self.shapes)
 
     def __len__(self) -> int:
-        return len(self._readers)
+        return len(self.shapes)
+
+    def reader(self, name: str) -> Reader:
+        """How a tensor is read."""
+        return self._readers[name]
 
 
 def shape_of(tensors: Mapping[str, Tensor], name: str) -> tuple[int, ...]:
@@ -35,3 +56,10 @@ def shape_of(tensors: Mapping[str, Tensor], name: str) -> tuple[int, ...]:
     if isinstance(tensors, LazyTensors):
         return tensors.shapes[name]
     return tuple(tensors[name].shape)
+
+
+def packed_of(tensors: Mapping[str, Tensor], name: str) -> Packed | None:
+    """The weight as it lies quantised in the file; None for plain floats."""
+    if isinstance(tensors, LazyTensors) and name in tensors._packed:
+        return tensors._packed[name]()
+    return None

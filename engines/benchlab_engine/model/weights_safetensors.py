@@ -14,6 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from benchlab_engine.errors import EngineError
+from benchlab_engine.model.checkpoint import packed_tensors, scheme_of
 from benchlab_engine.model.config import DecoderConfig, from_hugging_face
 from benchlab_engine.model.weights_files import LazyTensors, Reader
 
@@ -24,7 +25,9 @@ _FLOATS = ("F32", "F16", "BF16", "F64")
 def read_directory(path: Path) -> tuple[DecoderConfig, LazyTensors]:
     """EngineError names the file that is missing or broken, or what the config asks for in vain."""
     config = read_config(path)
-    return from_hugging_face(config), open_tensors(path)
+    shape, scheme = from_hugging_face(config), scheme_of(config)
+    tensors = open_tensors(path)
+    return shape, tensors if scheme is None else packed_tensors(scheme, tensors, shape.qkv_bias)
 
 
 def read_config(path: Path) -> dict[str, Any]:
