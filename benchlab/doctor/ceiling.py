@@ -41,7 +41,8 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """Of one worker unless it says all. streams_held of streams_tried were open at once."""
+    """Of one worker unless it says all. streams_held of streams_tried were open at once; streams_limit: what its open
+    files allow, or the local ports that all workers share."""
 
     sharp: Rate
     burst: Rate
@@ -52,6 +53,7 @@ class Ceiling:
     streams_held: int
     streams_limit: int | None
     streams_limit_is: str
+    ports: int | None
 
     @property
     def events_per_s(self) -> float | None:
@@ -112,7 +114,7 @@ def measure(rig: Rig, cores: int, *, scale: float = 1.0) -> Ceiling:
     rig.server.order(f"paced {800 * NS_PER_MS} {50 * NS_PER_MS} 1")
     stage = rig.closed(tried, 0.6, workers=[0])
     held = stage.reports[0].peak_inflight
-    return Ceiling(sharp, burst, requests, burst_all, sharp_all, tried, held, limit, why)
+    return Ceiling(sharp, burst, requests, burst_all, sharp_all, tried, held, limit, why, num_ports())
 
 
 def stream_limit() -> tuple[int | None, str]:

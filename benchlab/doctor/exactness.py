@@ -1,7 +1,8 @@
 """How far the client's stamps are from what the server knows, at several event rates, kernel and callback side by side.
 
-The one idea: pairs of the same event, from two processes on one clock. The time of a chunk is compared with the
-middle of its write; gaps with gaps. A chunk of a merged read is judged by its slack instead: the true time must lie
+The one idea: pairs of the same event, from two processes on one clock. The time of a chunk is compared with the clock
+just before its write (loopback delivers early in it: what the write takes after that is the server's own affair), gaps
+with gaps. A chunk of a merged read is judged by its slack instead: the true time must lie
 within it. Pure but for `measure`. It must not know sockets or formats.
 """
 
@@ -21,7 +22,6 @@ from benchlab.units import NS_PER_MS, NS_PER_S
 
 TOKENS = 16
 GAP_NS = 10 * NS_PER_MS
-_UNSHARP_NS = 50_000
 Ints = npt.NDArray[np.int64]
 
 
@@ -42,9 +42,7 @@ class Error:
     first: |stamp - truth| of the first content chunk. gap: |gap - true gap| between chunks that were not merged.
     merged_share: content chunks that shared a read with a later event. covered_share: of those, the ones whose true
     time lies within their slack (None where none were). early: stamps before the server's write had begun, by more
-    than the clocks' own error. clock_error_ms: of the wall clock's offset. rate: events a second as
-    written. unsharp_share: events whose write took longer than 50 µs (the server was put aside in it): their true time
-    is not known well enough to judge by.
+    than the clocks' own error. clock_error_ms: of the wall clock's offset. rate: events a second as written.
     """
 
     stamps: str
@@ -57,7 +55,6 @@ class Error:
     clock_error_ms: float
     cpu_share: float
     unmatched: int
-    unsharp_share: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +70,6 @@ class Pairs:
     row: Ints
     place: Ints
     unmatched: int
-
-    @property
-    def true(self) -> Ints:
-        """The middle of each write."""
-        return (self.before + self.after) // 2
 
 
 def pair(records: Sequence[Record], truth: Mapping[str, Written], t0_ns: int) -> Pairs:
@@ -102,21 +94,17 @@ def pair(records: Sequence[Record], truth: Mapping[str, Written], t0_ns: int) ->
     return Pairs(stamp, slack, before, after, rows, place, unmatched)
 
 
-def sharp(pairs: Pairs) -> npt.NDArray[np.bool_]:
-    """Chunks that can be judged to a few microseconds: no slack, and the server knows when it wrote them."""
-    return np.asarray((pairs.slack == 0) & (pairs.after - pairs.before <= _UNSHARP_NS))
-
-
 def first_errors(pairs: Pairs) -> npt.NDArray[np.float64]:
-    """|stamp - truth| in ms of sharp first content chunks."""
-    return np.asarray(np.abs(pairs.stamp - pairs.true)[(pairs.place == 0) & sharp(pairs)] / NS_PER_MS)
+    """|stamp - truth| in ms of first content chunks with no slack."""
+    firsts = (pairs.place == 0) & (pairs.slack == 0)
+    return np.asarray(np.abs(pairs.stamp - pairs.before)[firsts] / NS_PER_MS)
 
 
 def gap_errors(pairs: Pairs) -> npt.NDArray[np.float64]:
-    """|gap - true gap| in ms of neighbouring content chunks that are both sharp."""
-    good = sharp(pairs)
-    both = (np.diff(pairs.row) == 0) & good[1:] & good[:-1]
-    return np.asarray(np.abs(np.diff(pairs.stamp) - np.diff(pairs.true))[both] / NS_PER_MS)
+    """|gap - true gap| in ms of neighbouring content chunks that both have no slack."""
+    sharp = pairs.slack == 0
+    both = (np.diff(pairs.row) == 0) & sharp[1:] & sharp[:-1]
+    return np.asarray(np.abs(np.diff(pairs.stamp) - np.diff(pairs.before))[both] / NS_PER_MS)
 
 
 def covered(pairs: Pairs, clock_error_ns: int) -> npt.NDArray[np.bool_]:
@@ -150,7 +138,6 @@ def error_of(pairs: Pairs, *, stamps: str, clock_error_ns: int, cpu_share: float
         clock_error_ms=clock_error_ns / NS_PER_MS,
         cpu_share=cpu_share,
         unmatched=pairs.unmatched,
-        unsharp_share=float((pairs.after - pairs.before > _UNSHARP_NS).mean()) if len(merged) else 0.0,
     )
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import heapq
 import json
 import os
@@ -132,10 +133,21 @@ class TruthServer:
     def _accept(self) -> None:
         with contextlib.suppress(BlockingIOError):
             while True:
-                sock, _ = self._listener.accept()
+                try:
+                    sock, _ = self._listener.accept()
+                except OSError as error:
+                    if error.errno not in (errno.EMFILE, errno.ENFILE):
+                        raise
+                    self._close_idle()  # kept connections make room; without any, those who knock wait
+                    return
                 sock.setblocking(False)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._selector.register(sock, selectors.EVENT_READ, _Stream(sock))
+
+    def _close_idle(self) -> None:
+        for key in list(self._selector.get_map().values()):
+            if isinstance(key.data, _Stream) and key.data.entry is None and not key.data.received:
+                self._close(key.data)
 
     def _ready(self, stream: _Stream) -> None:
         if stream.unsent:

@@ -104,6 +104,8 @@ def _ceiling(found: Ceiling) -> list[str]:
     limit = "no limit told" if found.streams_limit is None else f"at most {found.streams_limit:,}"
     streams = f"{found.streams_held:,} of {found.streams_tried:,} tried were open at once; {limit}"
     lines.append(_line("streams of a worker", f"{streams}, by {found.streams_limit_is}", 22))
+    if found.ports is not None:
+        lines.append(_line("streams of all", f"at most {found.ports:,} to one address, by local ports", 22))
     lines.append(_wrap(_BY_CPU, 2))
     return lines
 

@@ -129,10 +129,7 @@ def main() -> int:
             figures = "".join(f"{show(cell):>10}" for cell in cells)
             print(f"{case.name:<14} {stamps:<9}{rate:>9,.0f} {figures}   {merged:6.1%} {words}")
             faults += broken(case, errors) if stamps == "kernel" else []
-    unsharp = max(error.unsharp_share for _, cases in runs for errors in cases for error in errors)
-    print(
-        f"\nleft out, since the server was put aside in a write of theirs (over 50 µs): at most {unsharp:.1%} of events"
-    )
+    print()
     print("\n".join(f"BROKEN {fault}" for fault in faults) or "every bound holds")
     if arguments.json:
         document = [

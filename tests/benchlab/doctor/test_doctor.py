@@ -35,10 +35,10 @@ def found(**more) -> Examination:
         "took_s": 14.83,
         "facts": [Fact("host", "Linux 6.18, x86_64"), Fact("cpu_governor", None), Fact("time_sync", "none", "steps")],
         "timers": Timers("uvloop", 0.0171, 3.22, 0.469, 1.84, 0.0915, None, 0.106),
-        "ceiling": Ceiling(RATE, RATE, RATE, Rate(1, None, 2, 0, 0), RATE, 1000, 1000, None, "win32 does not say"),
+        "ceiling": Ceiling(RATE, RATE, RATE, Rate(1, None, 2, 0, 0), RATE, 1000, 1000, None, "nothing told", 28_232),
         "exactness": [
-            Error("kernel", 19_000, FINE, Spread(9, 0.0, 0.005, 0.013), 0.51, 1.0, 0, 0.0, 0.26, 0, 0),
-            Error("callback", 101, NOTHING, Spread(9, 1.646, 14.51, 12345.6), 0.0, None, 0, 0.0, 1.0, 0, 0),
+            Error("kernel", 19_000, FINE, Spread(9, 0.0, 0.005, 0.013), 0.51, 1.0, 0, 0.0, 0.26, 0),
+            Error("callback", 101, NOTHING, Spread(9, 1.646, 14.51, 12345.6), 0.0, None, 0, 0.0, 1.0, 0),
         ],
         "url": "http://127.0.0.1:8000",
         "model": "m" * 90,
