@@ -180,16 +180,19 @@ def test_tenants_that_both_wait_stay_within_the_papers_bound(kinds, max_seqs):
         assert abs(served["a"] - served["b"]) <= bound
 
 
-def test_fair_is_by_tokens_not_by_requests():
+@pytest.mark.parametrize(("long", "short"), [((30, 5), (5, 5)), ((4, 20), (4, 2))])
+def test_fair_is_by_tokens_not_by_requests(long, short):
+    """Of prompts and of outputs, by their weights."""
     bench = Steps(max_seqs=1, fair_share=True, queue_limit=500, prefix_cache=False)
-    for number in range(30):
-        bench.submit(f"long{number}", prompt=30, new=5, tenant="long")
-        bench.submit(f"short{number}", prompt=5, new=5, tenant="short")
-    for _ in range(200):
+    for number in range(60):
+        bench.submit(f"long{number}", *long, tenant="long")
+        bench.submit(f"short{number}", *short, tenant="short")
+    for _ in range(250):
         bench.step()
     longs = sum(name.startswith("long") for name in bench.first)
     shorts = len(bench.first) - longs
-    assert shorts / longs == pytest.approx((30 + 2 * 5) / (5 + 2 * 5), rel=0.15)
+    weights = [PROMPT_WEIGHT * prompt + OUTPUT_WEIGHT * new for prompt, new in (long, short)]
+    assert shorts / longs == pytest.approx(weights[0] / weights[1], rel=0.15)
 
 
 def test_idle_tenants_bank_no_credit():
