@@ -166,7 +166,9 @@ def test_every_request_ends_once_whatever_the_load(users, lengths, policy, drain
         "teaching,accept=0.6", wait, max_seqs=3, max_batched_tokens=16, num_blocks=8, block_size=8, max_model_len=48,
         queue_limit=1, policy=policy, **speculate,
     )  # fmt: skip
-    job = closed_stage(users, until_ms=80, drain_ms=drain, max_inflight=cap)
+    more = {"until_ms": 80, "drain_ms": drain, "max_inflight": cap, "held_in_drain": timeout % 2 == 1}
+    at = [7 * n % 80 for n in range(4 * users)]
+    job = closed_stage(users, **more) if wait or timeout < 15 else open_stage(sorted(at), **more)
     patience = {"total": timeout * MS or None, "gap": 9 * MS if timeout == 7 else None}
     found = simulated(engine, items(*lengths), job, timeouts_ns=patience)
     assert len(found.records) >= users
