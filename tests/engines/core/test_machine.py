@@ -59,6 +59,7 @@ class Requests(RuleBasedStateMachine):
         self.times = {}
         self.tokens: dict[str, list[int]] = {}
         self.ends: dict[str, FinishReason] = {}
+        self.failed: set[str] = set()
         self.plain = True  # nothing but the order of arrival decides
 
     @rule(
@@ -126,6 +127,18 @@ class Requests(RuleBasedStateMachine):
 
         self._now_or_in_step(do, in_step)
 
+    @rule()
+    def fail(self):
+        """The next step breaks in the middle."""
+
+        def broken(_):
+            raise RuntimeError("planned")
+
+        if self.scheduler.running and self.runner.during is None:
+            self.runner.during = broken
+            self._step("RuntimeError: planned")
+            self.runner.during = None  # nothing was left to run
+
     @rule(count=st.integers(1, 6))
     def steps(self, count):
         for _ in range(count):
@@ -154,7 +167,7 @@ class Requests(RuleBasedStateMachine):
                 assert (end is FinishReason.STOP) == (got[-1] in spec.end_tokens)
             else:
                 assert got == whole[: len(got)]
-                assert end is not FinishReason.ERROR
+                assert end is not FinishReason.ERROR or name in self.failed
         entries = list(read_lines(write_line(entry) for entry in self.entries))
         plans = []
         replayed = replay(None, entries, plans.append)
@@ -179,9 +192,11 @@ class Requests(RuleBasedStateMachine):
         else:
             do()
 
-    def _step(self):
+    def _step(self, error=None):
+        number = len(self.runner.plans)
         outcome = self.engine.step()
-        assert outcome.error is None, outcome.error
+        assert outcome.error == (error if len(self.runner.plans) > number else None)
+        self.failed |= {each.request_id for each in outcome.emissions if outcome.error}
         self.scheduler.audit()
         for emission in outcome.emissions:
             assert emission.request_id not in self.ends, "news after the end"

@@ -116,6 +116,18 @@ def test_a_child_whose_parent_is_gone_is_like_any_other(how):
     assert how == "preempted" or not any(plan.copies for plan in bench.runner.plans)
 
 
+def test_a_preempted_parent_sends_its_children_into_the_line():
+    bench = Bench(max_batched_tokens=8, max_prefill_tokens=4)
+    bench.submit(*family(2, 12))
+    bench.step()
+    line = bench.scheduler.waiting
+    assert line.head() is None
+    bench.scheduler._preempt(bench.scheduler.requests["r"], 0)
+    assert line.head().spec.request_id == "r"
+    line.remove("r")
+    assert line.head().spec.request_id == "r#1"
+
+
 def test_a_failed_parent_leaves_its_child_in_line():
     bench = Bench()
     specs = family(2)
