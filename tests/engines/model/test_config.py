@@ -92,6 +92,12 @@ def test_each_family_equals_transformers_beyond_its_trained_length(tmp_path, nam
 
 
 @pytest.mark.parametrize("name", WINDOWS)
+def test_a_sliding_window_hides_what_transformers_hides(tmp_path, name):
+    model = save(tmp_path, WINDOWS[name])
+    assert difference(tmp_path, model) < 1e-4
+
+
+@pytest.mark.parametrize("name", WINDOWS)
 def test_the_window_is_read_with_its_first_layer(name):
     config = from_hugging_face(GOOD | WINDOWS[name])
     assert config.window == 8
