@@ -48,7 +48,7 @@ from benchlab.selection.slo import parse_objective
 from benchlab.workload import read as workload_read
 from benchlab.workload import rows
 from benchlab_engine.core import admission, blocks, loop, scheduler
-from benchlab_engine.serve import answer, app, build, gauges, mailbox, options, tokens, wire_openai
+from benchlab_engine.serve import answer, app, build, events_openai, gauges, mailbox, options, tokens, wire_openai
 from benchlab_engine.sim import runner as sim_runner
 from tests.made_runs import made_manifest
 from tests.running import paced_engine
@@ -98,7 +98,7 @@ ENGINE: list[Step] = [
     ("scheduler.settle", "call", scheduler.Scheduler.settle),
     ("news", "call", mailbox.Mailbox._deliver),
     ("detokenise", "return", tokens.ByteStream.push),
-    ("SSE chunk", "return", wire_openai.EventWriter.text),
+    ("SSE chunk", "return", events_openai.OpenAiEvents.token),
     ("blocks released", "call", blocks.BlockPool.release),
 ]
 
@@ -203,15 +203,14 @@ def test_engine_walk() -> None:
     given = options.read(parser.parse_args(["--model", "tiny", "--runner", "paced:ttft=5ms,itl=10ms", "--port", "0"]))
     built = build.build(given)
     meters = gauges.Gauges(built.engine.scheduler, {})
-    box = mailbox.Mailbox(built.engine, meters.on_step)
-    face = app.Face(model=built.name, vocabulary=built.vocabulary, ledger={})
-    server = app.Server(face, box, meters)
+    box = mailbox.Mailbox(built.engine, meters)
+    server = app.Server(app.Face(), answer.Desk(built.name, built.vocabulary, box, meters))
     body = {"model": built.name, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 5, "stream": True}
 
     async def ask() -> bytes:
         runner = web.AppRunner(server.application(), handler_cancellation=True)
         await runner.setup()
-        box.start(asyncio.get_running_loop(), meters.on_end)
+        box.start(asyncio.get_running_loop())
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
             await web.SockSite(runner, listener).start()
@@ -231,7 +230,7 @@ def test_engine_walk() -> None:
             everything = asyncio.run(ask())
         finally:
             box.stop()
-    assert answer.EventWriter.DONE.strip() in everything
+    assert b"data: [DONE]" in everything
     assert seen == names(ENGINE)
     built.engine.scheduler.audit()
     assert not built.engine.scheduler.requests

@@ -35,6 +35,12 @@ def fetch(ctx: typer.Context) -> int:
     return _hand_over("fetch", list(ctx.args))
 
 
+@engines.command("fit", context_settings=_PASS_ON)
+def fit(ctx: typer.Context) -> int:
+    """Fit a cost model to an engine's journal: benchlab engine fit JOURNAL -o FILE."""
+    return _hand_over("fit", list(ctx.args))
+
+
 @engines.command("ls")
 def ls() -> int:
     """The engines that `--engine` knows by name."""

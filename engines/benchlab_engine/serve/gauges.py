@@ -143,7 +143,9 @@ class Gauges:
         page.histogram("step_seconds", self.step_seconds)
         page.histogram("step_tokens", self.step_tokens)
         page.histogram("token_write_seconds", self.write_seconds)
-        page.gauges("memory_bytes", "part", {key: float(value) for key, value in self._ledger.items()})
+        parts = {key: float(value) for key, value in self._ledger.items() if key != "kv_per_token"}
+        page.gauges("memory_bytes", "part", parts)
+        page.gauge("kv_bytes_per_token", self._ledger.get("kv_per_token", 0))
 
     def _speculation(self, page: Page) -> None:
         told = getattr(self._scheduler, "speculation", None)
