@@ -127,19 +127,20 @@ class Connection:
     def _readable(self) -> None:
         try:
             if self._stamps.kernel:
-                data, ancillary, _, _ = self._sock.recvmsg(_READ_BYTES, ANCILLARY_BYTES)
+                size, ancillary, _, _ = self._sock.recvmsg_into(self._stamps.buffers, ANCILLARY_BYTES)
                 stamp = self._stamps.of(ancillary) if ancillary else None
             else:
-                data, stamp = self._sock.recv(_READ_BYTES), None
+                size, stamp = self._sock.recv_into(self._stamps.buffer), None
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
             self._lose(f"the connection broke: {_words(error)}")
             return
         self._take_stamp(stamp)
-        if not data:
+        if not size:
             self._end_of_stream()
             return
+        data = self._stamps.buffer[:size]
         if self._exchange is None:  # bytes that nobody asked for
             self.close()
             return
@@ -161,13 +162,16 @@ class Connection:
     def _take_stamp(self, stamp: int | None) -> None:
         """The time of this read. Never before the read that came first and never in the future: a kernel stamp that
         says so was carried over a step of the wall clock, and the clock is read instead."""
-        self._since_ns, now = self._stamp_ns, self._clock.monotonic_ns()
-        if stamp is not None and self._since_ns - _STAMP_TOLERANCE_NS <= stamp <= now + _STAMP_TOLERANCE_NS:
-            self._stamp_ns, self._kernel = max(min(stamp, now), self._since_ns), True
+        since = self._since_ns = self._stamp_ns
+        now = self._clock.monotonic_ns()
+        if stamp is not None and since - _STAMP_TOLERANCE_NS <= stamp <= now + _STAMP_TOLERANCE_NS:
+            now = stamp if stamp < now else now
+            self._kernel = True
         else:
-            self._stamp_ns, self._kernel = max(now, self._since_ns), False
+            self._kernel = False
+        self._stamp_ns = now if now > since else since
 
-    def _feed(self, data: bytes) -> None:
+    def _feed(self, data: bytes | memoryview) -> None:
         """Parse one read, then tell the exchange: once for all its body bytes, so that it sees what shared a read."""
         self._any_byte = True
         fault: str | None = None
@@ -279,7 +283,7 @@ class Tls:
         self._object.write(data)
         return self._outgoing.read()
 
-    def decrypt(self, data: bytes) -> tuple[bytes, bytes, bool]:
+    def decrypt(self, data: bytes | memoryview) -> tuple[bytes, bytes, bool]:
         """Plain bytes, what must be sent in reply (key updates), and whether the peer closed."""
         self._incoming.write(data)
         pieces: list[bytes] = []

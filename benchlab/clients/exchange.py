@@ -230,7 +230,11 @@ class StreamExchange:
         """One timer a request, set to the nearest limit; a limit that has moved meanwhile arms it again."""
         if self._timer is not None:
             self._timer.cancel()
-        deadlines = self._deadlines()
+        limits = self._timeouts
+        if not self._done_ns and limits.first_content_ns is None and limits.gap_ns is None:  # the usual case
+            deadlines = [] if limits.total_ns is None else [(self._started_ns + limits.total_ns, "total", 0)]
+        else:
+            deadlines = self._deadlines()
         if deadlines and not self._waiter.done():
             wait_ns = min(deadlines)[0] - self._clock.monotonic_ns()
             self._timer = self._loop.call_later(max(wait_ns, 0) / NS_PER_S, self._check)

@@ -20,6 +20,7 @@ _SO_TIMESTAMPNS = 35
 _SCM_TIMESTAMPNS = 35
 _TIMESPEC = struct.Struct("qq")
 ANCILLARY_BYTES = 64
+READ_BYTES = 65536
 _STEP_NS = 1_000_000
 """A jump of the offset beyond this is a step of the wall clock: slewing moves it by at most 0.5 ms a second."""
 
@@ -36,6 +37,9 @@ class Stamps:
         self.kernel = kernel and sys.platform == "linux" and struct.calcsize("l") == 8
         self.steps: list[int] = []
         """Monotonic ns at which a step of the wall clock was noticed."""
+        self.buffer = memoryview(bytearray(READ_BYTES))
+        """Where every connection of this loop reads into: what a read gave must be used before the next."""
+        self.buffers = (self.buffer,)
         self._offset_ns, self.error_ns = self._measure()
         self._primer = self._prime() if self.kernel else None
 

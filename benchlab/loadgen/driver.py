@@ -264,9 +264,9 @@ class StageRun:
         counts.ok += record.outcome is Outcome.OK
         counts.failed += record.outcome is not Outcome.OK
         counts.tokens += record.output_tokens or 0
-        visible = record.visible_ns() if record.outcome is Outcome.OK else []
-        if visible and record.sent_ns is not None:
-            counts.ttft_us = (visible[0] - record.sent_ns) // 1000
+        first_ns = recorder.first_visible_ns if record.outcome is Outcome.OK else None
+        if first_ns is not None and recorder.sent_ns is not None:
+            counts.ttft_us = (first_ns - recorder.sent_ns) // 1000
         self._publish()
 
     def _publish(self) -> None:

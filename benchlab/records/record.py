@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from benchlab.records.event import VISIBLE, Kind, Outcome
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Identity:
-    """Which request this is: what is known before anything is sent."""
+    """Which request this is: what is known before anything is sent. A value (see `Record`)."""
 
     request_id: str
     stage: int
@@ -31,9 +31,13 @@ class Identity:
     worker: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Record:
-    """One request and how it ended. `chunk_*` are parallel: one entry an event of the stream, in order of arrival."""
+    """One request and how it ended. `chunk_*` are parallel: one entry an event of the stream, in order of arrival.
+
+    A value: nothing changes one. It is not frozen by name, because that makes it three times as dear to build, and a
+    load generator builds one a request.
+    """
 
     request_id: str
     stage: int

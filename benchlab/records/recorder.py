@@ -24,7 +24,6 @@ class Recorder:
     __slots__ = (
         "_cumulative",
         "_kinds",
-        "_outcome",
         "_slacks",
         "_stamps",
         "_texts",
@@ -39,10 +38,12 @@ class Recorder:
         "error",
         "error_kind",
         "finish_reason",
+        "first_visible_ns",
         "headers_ns",
         "held_ns",
         "http_status",
         "identity",
+        "outcome",
         "output_tokens",
         "prompt_tokens",
         "reasoning_tokens",
@@ -59,7 +60,9 @@ class Recorder:
         self._stamps, self._slacks, self._tokens = array("q"), array("q"), array("i")
         self._kinds: list[Kind] = []
         self._texts: list[tuple[Kind, str]] | None = [] if keep_text else None
-        self._outcome: Outcome | None = None
+        self.outcome: Outcome | None = None
+        """None while the request is under way; `end` and `fail` alone set it."""
+        self.first_visible_ns: int | None = None
         self._cumulative = 0
         self._told = False
         self.dispatched_ns: int | None = None
@@ -97,6 +100,8 @@ class Recorder:
             self._tokens.append(tokens)
             self._told = True
         if kind in VISIBLE:
+            if not self.visible:
+                self.first_visible_ns = ns
             self.visible += 1
             if self._texts is not None:
                 self._texts.append((kind, text))
@@ -107,6 +112,8 @@ class Recorder:
         self._slacks.append(slack_ns)
         self._tokens.append(_NO_COUNT)
         self._kinds.append(_CONTENT)
+        if not self.visible:
+            self.first_visible_ns = ns
         self.visible += 1
         if self._texts is not None:
             self._texts.append((_CONTENT, text if isinstance(text, str) else text.decode("ascii")))
@@ -117,6 +124,8 @@ class Recorder:
         self._slacks.extend(repeat(slack_ns, count))
         self._tokens.extend(repeat(_NO_COUNT, count))
         self._kinds.extend(repeat(_CONTENT, count))
+        if not self.visible:
+            self.first_visible_ns = ns
         self.visible += count
         if self._texts is not None:
             self._texts.extend((_CONTENT, text.decode("ascii")) for text in texts)
@@ -136,25 +145,20 @@ class Recorder:
 
     def end(self, ns: int) -> None:
         """The message ended cleanly at `ns`: ok if a finish reason was seen, else incomplete."""
-        if self._outcome is None:
+        if self.outcome is None:
             self.end_ns = ns
             if self.finish_reason is None:
-                self._outcome = Outcome.INCOMPLETE
+                self.outcome = Outcome.INCOMPLETE
                 self.error = "the stream ended without a finish reason"
             else:
-                self._outcome = Outcome.OK
+                self.outcome = Outcome.OK
 
     def fail(self, outcome: Outcome, error: str, *, ns: int, kind: str | None = None) -> None:
         """The request ended in `outcome` at `ns`. What arrived before stays in the record."""
-        if self._outcome is None:
-            self._outcome, self.error, self.error_kind, self.end_ns = outcome, error, kind, ns
+        if self.outcome is None:
+            self.outcome, self.error, self.error_kind, self.end_ns = outcome, error, kind, ns
 
     # -- what can be asked
-
-    @property
-    def outcome(self) -> Outcome | None:
-        """None while the request is under way."""
-        return self._outcome
 
     @property
     def keeps_text(self) -> bool:
@@ -184,19 +188,19 @@ class Recorder:
             request_id=who.request_id,
             stage=who.stage,
             item_id=who.item_id,
-            outcome=self._outcome or (Outcome.UNFINISHED if self.sent_ns is not None else Outcome.NOT_SENT),
+            outcome=self.outcome or (Outcome.UNFINISHED if self.sent_ns is not None else Outcome.NOT_SENT),
             intended_ns=who.intended_ns - t0_ns,
-            dispatched_ns=_minus(self.dispatched_ns, t0_ns),
+            dispatched_ns=None if self.dispatched_ns is None else self.dispatched_ns - t0_ns,
             held_ns=self.held_ns,
-            connect_start_ns=_minus(self.connect_start_ns, t0_ns),
-            connect_end_ns=_minus(self.connect_end_ns, t0_ns),
-            sent_ns=_minus(self.sent_ns, t0_ns),
-            headers_ns=_minus(self.headers_ns, t0_ns),
+            connect_start_ns=None if self.connect_start_ns is None else self.connect_start_ns - t0_ns,
+            connect_end_ns=None if self.connect_end_ns is None else self.connect_end_ns - t0_ns,
+            sent_ns=None if self.sent_ns is None else self.sent_ns - t0_ns,
+            headers_ns=None if self.headers_ns is None else self.headers_ns - t0_ns,
             chunk_ns=stamps,
             chunk_slack_ns=self._slacks[:],
             chunk_tokens=[None if n == _NO_COUNT else n for n in self._tokens] if self._told else [None] * len(stamps),
             chunk_kind=self._kinds[:],
-            end_ns=_minus(self.end_ns, t0_ns),
+            end_ns=None if self.end_ns is None else self.end_ns - t0_ns,
             stamp_source=self.stamp_source,
             http_status=self.http_status,
             error=self.error,
@@ -226,7 +230,3 @@ class Recorder:
         if self.visible:
             return self.visible, "chunks"
         return None, None
-
-
-def _minus(ns: int | None, t0_ns: int) -> int | None:
-    return None if ns is None else ns - t0_ns

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
+from operator import attrgetter
 from typing import Any
 
 import pyarrow as pa
@@ -121,8 +123,9 @@ def _kinds(rows: Sequence[Sequence[Kind]]) -> pa.Array:
 def requests_batch(records: Sequence[Record]) -> pa.RecordBatch:
     """A batch of `REQUESTS` from records, in their order."""
     columns: list[pa.Array] = []
-    for column in REQUESTS:
-        values = [getattr(record, column.name) for record in records]
+    rows = map(attrgetter(*REQUESTS.names), records)
+    by_column = zip(*rows, strict=True) if records else repeat(())
+    for column, values in zip(REQUESTS, by_column, strict=False):
         if column.name in ("chunk_ns", "chunk_slack_ns"):
             columns.append(_lists(values, "q", pa.int64()))
         elif column.name == "chunk_kind":
