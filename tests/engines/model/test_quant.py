@@ -266,3 +266,32 @@ def test_what_stays_in_high_precision_is_counted_there():
     embedding, norms = 90 * 64 * 4, (3 * 2 + 1) * 64 * 4
     assert ledger["weights_high_precision"] == embedding + norms
     assert ledger["weights_packed"] == 3 * (64 * 128 + 64 * 64 + 64 * 352 + 176 * 64)
+
+
+@pytest.mark.parametrize("dtype", ["bf16", "fp16"])
+@pytest.mark.parametrize("quant", ["int8", "w8a8", "int4", "int4:sym", "int3"])
+def test_half_precision_models_keep_their_answers(quant, dtype):
+    models = [load(None, 5, kind, 0, 90, device="cpu", quant=quant) for kind in ("fp32", dtype)]
+    work = Work("a", (3, 1, 4, 1, 5, 9, 2, 6), 0, (0, 1), True, False)
+    found = []
+    with torch.inference_mode():
+        for model in models:
+            kv = PagedKv(model.decoder.config, 2, 4, model.decoder.dtype)
+            found.append(model.decoder.forward(make_batch([work], 4), kv)[0])
+    # Weights are rounded to half precision before they are quantised, so that a few fall on the next level.
+    assert rms(found[0] - found[1]) / rms(found[0]) < 0.25
+    assert models[0].ledger()["weights_packed"] == models[1].ledger()["weights_packed"]
+
+
+@pytest.mark.parametrize("cls", [Int8Linear, W8A8Linear])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_a_row_that_is_no_number_spoils_no_other(cls, bad):
+    weight, x = draw(32, 64), draw(3, 64, seed=1)
+    for fast in (False, quant_int8.integer_products()):
+        linear = cls(weight, fast=fast)
+        alone = linear(x[[0, 2]])
+        spoilt = x.clone()
+        spoilt[1, 5] = bad
+        found = linear(spoilt)
+        assert torch.equal(found[[0, 2]], alone)
+        assert not torch.isfinite(found[1]).all()
