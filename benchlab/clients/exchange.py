@@ -26,6 +26,31 @@ _REQUEST_ID_HEADERS = ("x-request-id", "request-id")
 class StreamExchange:
     """The state of one exchange; `run` returns whether its connection may serve another."""
 
+    __slots__ = (
+        "_all_kernel",
+        "_blank",
+        "_clock",
+        "_conversation",
+        "_counts",
+        "_done_ns",
+        "_last_read",
+        "_last_visible_ns",
+        "_limits",
+        "_loop",
+        "_received",
+        "_recorder",
+        "_retry",
+        "_sent_ns",
+        "_sse",
+        "_started_ns",
+        "_status",
+        "_timeouts",
+        "_timer",
+        "_waiter",
+        "_whole",
+        "unanswered",
+    )
+
     def __init__(
         self,
         recorder: Recorder,

@@ -100,7 +100,7 @@ class StageRun:
         self._until_ns = job.until_ns
         self._drain_ns = job.drain_ns
         self._held: deque[tuple[Due, WorkloadItem, Recorder]] = deque()
-        self._tasks: dict[asyncio.Task[None], tuple[Due, Recorder]] = {}
+        self._tasks: dict[Recorder, tuple[Due, asyncio.Task[None]]] = {}
         self._counts = Counts(stage=job.stage)
         self._sending = self._launching = True
         self._fault: Exception | None = None
@@ -225,7 +225,7 @@ class StageRun:
 
     def _launch(self, due: Due, item: WorkloadItem, recorder: Recorder) -> None:
         task = asyncio.get_running_loop().create_task(self._serve(due, item, recorder))
-        self._tasks[task] = due, recorder
+        self._tasks[recorder] = due, task
         self.peak_inflight = max(self.peak_inflight, len(self._tasks))
         self._publish()
 
@@ -239,9 +239,7 @@ class StageRun:
             words = f"the client failed: {type(error).__name__}: {error}"
             recorder.fail(Outcome.ERROR_PROTOCOL, words[:500], ns=self._clock.monotonic_ns(), kind="client")
         finally:
-            task = asyncio.current_task()
-            if task is not None:
-                self._tasks.pop(task, None)
+            self._tasks.pop(recorder, None)
             self._record(due, recorder)
             self._plan.ended(due, self._now())
             self._next_held()
@@ -296,15 +294,18 @@ class StageRun:
             left = self._drain_ns - (self._clock.monotonic_ns() - start)
             if left <= 0:
                 break
-            await asyncio.wait(self._tasks, timeout=min(left / NS_PER_S, 0.2))
+            await asyncio.wait(self._running(), timeout=min(left / NS_PER_S, 0.2))
         self._give_up_held()
-        tasks = list(self._tasks)
+        tasks = self._running()
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
-        for due, recorder in self._tasks.values():  # cancelled before its first step: it could not say so itself
+        for recorder, (due, _) in self._tasks.items():  # cancelled before its first step: it could not say so itself
             words = "given up before it was sent, since the drain was over"
             recorder.fail(Outcome.NOT_SENT, words, ns=self._clock.monotonic_ns(), kind="drain")
             self._record(due, recorder)
         self._tasks.clear()
+
+    def _running(self) -> list[asyncio.Task[None]]:
+        return [task for _, task in self._tasks.values()]
