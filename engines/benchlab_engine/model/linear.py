@@ -29,6 +29,11 @@ class Linear(Protocol):
     def __call__(self, x: Tensor) -> Tensor: ...
 
     @property
+    def kind(self) -> str:
+        """How it is stored and multiplied, in a few words for the ledger."""
+        ...
+
+    @property
     def num_bytes(self) -> int:
         """Memory of all that is kept."""
         ...
@@ -90,6 +95,11 @@ class DenseLinear:
         return self._stored.to_dense() if self._stored.is_mkldnn else self._stored
 
     @property
+    def kind(self) -> str:
+        """Floats of one dtype."""
+        return f"dense {str(self._stored.dtype).removeprefix('torch.')}"
+
+    @property
     def num_bytes(self) -> int:
         """Memory of weight and bias."""
         if self._stored.is_mkldnn:  # the blocked layout pads
@@ -138,6 +148,11 @@ class JoinedLinear:
 
     def __call__(self, x: Tensor) -> Tensor:
         return torch.cat([linear(x) for linear in self.linears], dim=-1)
+
+    @property
+    def kind(self) -> str:
+        """Their kinds."""
+        return " + ".join(sorted({linear.kind for linear in self.linears}))
 
     @property
     def num_bytes(self) -> int:

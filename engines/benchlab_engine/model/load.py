@@ -115,6 +115,8 @@ class Model:
             "device": _device_name(self.decoder.device),
             "dtype": str(self.decoder.dtype).removeprefix("torch."),
             "quant": self._quant,
+            "products": "; ".join(sorted({each.kind for layer in self.decoder.layers for each in layer.linears})),
+            "head": f"{'the embedding' if self.decoder.config.tied else 'its own matrix'}, {self.decoder.head.kind}",
             "attention": self.decoder.attention.name,
             "graphs": "on" if self._graphs else "off",
             "threads": torch.get_num_threads(),

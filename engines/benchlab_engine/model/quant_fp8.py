@@ -68,6 +68,11 @@ class Fp8Linear:
         return found if self.bias is None else found + self.bias
 
     @property
+    def kind(self) -> str:
+        """With the way of multiplying."""
+        return "fp8 e4m3, scales by channel and row"
+
+    @property
     def num_bytes(self) -> int:
         """Memory of levels, scales and bias."""
         return sum(self.parts().values())

@@ -157,6 +157,7 @@ class GroupLinear:
     def __init__(self, groups: Groups, bias: Tensor | None = None, order: Tensor | None = None) -> None:
         self.out_features, self.in_features = groups.levels.shape
         self.bits = groups.bits
+        self.group = groups.size
         self.packed = pack(groups.levels, groups.bits)
         self._groups = replace(groups, levels=groups.levels[:0])
         self.bias = bias
@@ -186,6 +187,11 @@ class GroupLinear:
     def weight(self) -> Tensor:
         """[out, in] float32, columns in the order of the groups."""
         return self._rows(0, self.out_features)
+
+    @property
+    def kind(self) -> str:
+        """With the way of multiplying."""
+        return f"int{self.bits} in groups of {self.group}, unpacked for each product"
 
     @property
     def num_bytes(self) -> int:

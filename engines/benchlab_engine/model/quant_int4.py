@@ -55,6 +55,11 @@ class Int4Linear:
         return found if self.bias is None else found + self.bias
 
     @property
+    def kind(self) -> str:
+        """With the way of multiplying."""
+        return f"int4 in groups of {self.group}, torch's kernel in bfloat16"
+
+    @property
     def num_bytes(self) -> int:
         """Memory of all that is kept."""
         return sum(self.parts().values())

@@ -91,6 +91,11 @@ class W8A8Linear(_Stored):
 
     input_top = 127
 
+    @property
+    def kind(self) -> str:
+        """With the way of multiplying."""
+        return "w8a8, exact integer products" if self.fast or self.levels.is_cuda else "w8a8, integers as float32"
+
     def __call__(self, x: Tensor) -> Tensor:
         if self.fast:
             rows, largest = self._whole(x)
@@ -111,7 +116,14 @@ class Int8Linear(_Stored):
 
     input_top = 127 * 256
 
+    @property
+    def kind(self) -> str:
+        """With the way of multiplying."""
+        return "int8, inputs in 16-bit fixed point" if self.fast else "int8, unpacked for each product"
+
     def __call__(self, x: Tensor) -> Tensor:
+        if not self.fast and x.dtype == torch.float16:  # sums of unscaled levels would leave its range
+            return self._finish(F.linear(x, self.levels * self.scales[:, None].to(x.dtype)), x.dtype)
         if not self.fast:
             return self._finish(F.linear(x, self.levels.to(x.dtype)).mul_(self.scales), x.dtype)
         whole, largest = self._whole(x)

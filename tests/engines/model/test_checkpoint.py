@@ -197,6 +197,7 @@ def test_a_packed_model_answers_as_its_floats_do(tmp_path, name, monkeypatch):
     joined = isinstance(model.decoder.layers[0].qkv, JoinedLinear)
     assert joined == (name == "gptq, orders of their own")
     ledger = model.ledger()
+    assert "int4 in groups of 32" in ledger["products"]
     assert ledger["weights_packed"] == 2 * (64 * 128 + 64 * 64 + 3 * 64 * 96) // 2
     # Without torch's kernel nothing is rounded to bfloat16: the same answers to the last digits.
     monkeypatch.setattr("benchlab_engine.model.quant_groups.serves", lambda *_: False)

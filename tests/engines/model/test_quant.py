@@ -142,6 +142,16 @@ def test_integer_products_equal_plain_arithmetic(cls, rows):
     assert torch.equal(cls(weight, fast=True)(torch.zeros(2, 72)), torch.zeros(2, 80))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("cls", [Int8Linear, W8A8Linear])
+def test_plain_arithmetic_serves_every_precision_also_for_large_sums(cls, dtype):
+    weight, bias, x = draw(24, 64).to(dtype), draw(24, seed=1).to(dtype), 300 * draw(3, 64, seed=2).to(dtype)
+    wanted = x.float() @ weight.float().t()
+    found = cls(weight, bias, fast=False)(x)
+    assert found.dtype == dtype
+    assert rms(found - wanted) / rms(wanted) < 0.02
+
+
 def test_w8a8_rounds_each_row_by_itself():
     weight, x = draw(16, 64), draw(2, 64, seed=3)
     linear = W8A8Linear(weight)
@@ -215,7 +225,7 @@ def test_a_group_that_does_not_fit_is_named_with_those_that_do():
     with pytest.raises(EngineError, match="none of 32, 64, 128"):
         apply(parse("int3:g32"), "x", draw(16, 176), None)
     assert apply(parse("int4"), "x", draw(16, 576), None).group == 64
-    assert apply(parse("int3"), "x", draw(16, 176), None)._groups.size == 16
+    assert apply(parse("int3"), "x", draw(16, 176), None).group == 16
     with pytest.raises(EngineError, match="no multiple of 8"):
         apply(parse("int4"), "x", draw(16, 12), None)
 
@@ -263,6 +273,8 @@ def test_a_model_loses_the_more_the_fewer_bits_it_keeps():
 
 def test_what_stays_in_high_precision_is_counted_there():
     _, ledger = log_chances("int8")
+    assert ledger["head"] == "the embedding, dense float32"
+    assert str(ledger["products"]).startswith("int8, ")
     embedding, norms = 90 * 64 * 4, (3 * 2 + 1) * 64 * 4
     assert ledger["weights_high_precision"] == embedding + norms
     assert ledger["weights_packed"] == 3 * (64 * 128 + 64 * 64 + 64 * 352 + 176 * 64)
