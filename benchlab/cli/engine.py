@@ -41,6 +41,12 @@ def fit(ctx: typer.Context) -> int:
     return _hand_over("fit", list(ctx.args))
 
 
+@engines.command("replay", context_settings=_PASS_ON)
+def replay(ctx: typer.Context) -> int:
+    """Plan a journal's steps again, and compare: benchlab engine replay JOURNAL."""
+    return _hand_over("replay", list(ctx.args))
+
+
 @engines.command("ls")
 def ls() -> int:
     """The engines that `--engine` knows by name."""

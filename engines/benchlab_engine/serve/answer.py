@@ -75,7 +75,8 @@ class Answer:
                 assert emission.finish is not None
                 self._give_up(self._reason(emission.finish, choice.ticket))
                 return
-            if piece.stop is not None and emission.finish is None:
+            if piece.stop is not None:
+                choice.ticket.is_stopped = True
                 self._desk.mailbox.cancel(emission.request_id, FinishReason.STOP)
             if piece.finish is not None:
                 self._left -= 1
@@ -222,7 +223,7 @@ class StreamedAnswer(Answer):
             event = self._events.token(choice.index, text, piece.chances, usage)
             self._outlet.token(event, choice.ticket.written)
         if piece.finish is not None and not self._fault.no_finish:
-            rest = "" if piece.is_token else piece.text
+            rest = "" if piece.is_token else "".join(self._merged.pop(choice.index, ())) + piece.text
             self._outlet.send(self._events.finish(choice.index, piece, rest, self._usage(count)))
 
     def _end(self) -> None:

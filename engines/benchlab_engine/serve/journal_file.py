@@ -1,4 +1,4 @@
-"""The journal as a file.
+"""The journal as a file, written and lived through again.
 
 The one idea: every entry is a line, written as it comes; a disk that fails costs the journal, never the engine. It must
 not know what an entry says.
@@ -10,8 +10,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchlab_engine.core.journal import write_line
-from benchlab_engine.errors import CANNOT_LOAD, EngineError
+from benchlab_engine.core.journal import JournalError, read_lines, write_line
+from benchlab_engine.core.replay import replay
+from benchlab_engine.errors import CANNOT_LOAD, USAGE, EngineError
+
+_DIFFERS = 1  # exit code
 
 
 class JournalFile:
@@ -46,3 +49,15 @@ class JournalFile:
             self._file.close()
         except OSError as error:
             print(f"--journal {self._path}: {error}; its end is missing", file=sys.stderr, flush=True)  # noqa: T201
+
+
+def replay_file(path: Path) -> str:
+    """Plan a journal's steps again and say that all came out equal. EngineError: the first that did not."""
+    try:
+        with path.open(encoding="utf-8") as lines:
+            result = replay(None, read_lines(lines))
+    except (OSError, UnicodeDecodeError, JournalError) as error:
+        raise EngineError(f"{path}: {error}; give a file that serve --journal wrote", USAGE) from None
+    if result.difference is not None:
+        raise EngineError(f"{path}: {result.num_steps} steps came out equal, then {result.difference}", _DIFFERS)
+    return f"{result.num_steps} steps, every plan as it was"

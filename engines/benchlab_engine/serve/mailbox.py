@@ -173,12 +173,13 @@ class Mailbox:
 
     def _end(self, ticket: Ticket, emission: Emission) -> None:
         name = emission.request_id
-        ticket.finish = emission.finish
         del self.live[name]
         self.past.pop(name, None)
         self.past[name] = ticket
         if len(self.past) > self._keep:
             self.past.popitem(last=False)
         ticket.listener(emission)
+        # The engine may have reached the length before it heard of the stop string that the answer ended at.
+        ticket.finish = FinishReason.STOP if ticket.is_stopped else emission.finish
         self._watcher.on_end(ticket)
         ticket.close()

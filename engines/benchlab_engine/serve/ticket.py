@@ -21,9 +21,23 @@ def _nobody(_: Emission) -> None:
 
 
 class Ticket:
-    """listener: called on the event loop with each piece of news. written: when each token was handed to the socket."""
+    """listener: called on the event loop with each piece of news. written: when each token was handed to the socket.
 
-    __slots__ = ("finish", "listener", "num_cached", "num_prompt", "num_tokens", "ready", "spec", "times", "written")
+    is_stopped: its answer has met a stop string.
+    """
+
+    __slots__ = (
+        "finish",
+        "is_stopped",
+        "listener",
+        "num_cached",
+        "num_prompt",
+        "num_tokens",
+        "ready",
+        "spec",
+        "times",
+        "written",
+    )
 
     def __init__(self, spec: RequestSpec, times: RequestTimes) -> None:
         self.spec = spec
@@ -33,6 +47,7 @@ class Ticket:
         self.num_tokens = 0
         self.num_cached = 0
         self.finish: FinishReason | None = None
+        self.is_stopped = False
         self.ready: array[int] | list[int] = times.token_ready
         self.written: array[int] = array("q")
 

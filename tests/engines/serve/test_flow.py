@@ -9,6 +9,7 @@ import signal
 import socket
 import time
 
+from benchlab_engine.__main__ import main
 from tests.support.engine_server import ask, chat, events, metric, open_stream, served, wait_for
 
 
@@ -153,3 +154,23 @@ def test_500_streams_with_random_disconnects_leave_the_pool_whole():
         time.sleep(1.2)  # idle for a second, the engine audits its pool; one that is not whole ends it
         assert ask(it.url, "/health")[0] == 200
         assert ask(it.url, "/v1/chat/completions", chat())[0] == 200
+
+
+def test_a_served_journal_replays_step_for_step(tmp_path, capsys):
+    file = tmp_path / "journal.jsonl"
+    with served("--journal", str(file), "--speculate", "ngram:2", "--kv-blocks", "40", runner="paced:null") as it:
+        gone = open_stream(it.url, max_tokens=300)
+        gone.recv(4096)
+        gone.close()
+        for number in range(10):
+            ask(it.url, "/v1/chat/completions", chat(n=1 + number % 3, max_tokens=40), {"x-tenant": str(number % 2)})
+        it.send_signal(signal.SIGTERM)
+        assert it.wait(timeout=10) == 0
+    assert main(["replay", str(file)]) == 0
+    assert "every plan as it was" in capsys.readouterr().out
+    lines = file.read_text().splitlines(keepends=True)
+    place = next(i for i, line in enumerate(lines) if '"submit"' in line and i > 5)
+    file.write_text("".join(lines[:place] + lines[place + 1 :]))
+    assert main(["replay", str(file)]) in (1, 2)  # a cause is missing
+    assert main(["replay", str(tmp_path / "none")]) == 2
+    assert main(["serve", "--runner", "paced:null", "--journal", str(file)]) == 3  # never written over
