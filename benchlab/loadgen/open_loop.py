@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchlab.loadgen.plan import Due
+from benchlab.loadgen.plan import Dropped, Due
+from benchlab.records.event import Outcome
 
 
 class OpenLoop:
@@ -28,9 +29,13 @@ class OpenLoop:
             self._next += 1
         return due
 
-    def ended(self, due: Due, now_ns: int) -> None:
+    def ended(self, due: Due, now_ns: int, outcome: Outcome = Outcome.OK) -> None:
         """An open loop does not care."""
 
     def stop(self, now_ns: int) -> None:
         while self._until > self._next and self._at_ns[self._until - 1] >= now_ns:
             self._until -= 1
+
+    def dropped(self) -> list[Dropped]:
+        """What lies beyond a stop is no part of the stage any more: its manifest says that it was cut short."""
+        return []

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from benchlab.records.event import Outcome
+
 
 @dataclass(frozen=True, slots=True)
 class Due:
@@ -17,6 +19,18 @@ class Due:
     sequence: int
     item: int
     user: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A request that was planned and will never be due, and why: it gets a record all the same.
+
+    kind: `session` where something that it waits for went wrong, `cut` where the stage was over first.
+    """
+
+    due: Due
+    why: str
+    kind: str
 
 
 class LoadPlan(Protocol):
@@ -30,10 +44,14 @@ class LoadPlan(Protocol):
         """Every request due at or before `now_ns` that was not taken yet, in order. Never one that is due later."""
         ...
 
-    def ended(self, due: Due, now_ns: int) -> None:
-        """A request taken before has ended. Closed loops make the user's next request here."""
+    def ended(self, due: Due, now_ns: int, outcome: Outcome = Outcome.OK) -> None:
+        """A request taken before has ended. Closed loops and sessions make what comes after it here."""
         ...
 
     def stop(self, now_ns: int) -> None:
-        """Want nothing more from `now_ns` on (interrupt, abort)."""
+        """Want nothing more from `now_ns` on (the stage's end, an interrupt, an abort)."""
+        ...
+
+    def dropped(self) -> list[Dropped]:
+        """What became known since the last call never to be due. Every planned request is taken or dropped, once."""
         ...
