@@ -129,6 +129,8 @@ class Server:
             raise WireError(
                 408, f"the body did not arrive within {self._face.body_limit_s:g} s", "timeout", code="body_timeout"
             ) from None
+        except web.RequestPayloadError as error:
+            raise WireError(400, f"the body cannot be read: {error}", code="body_broken") from None
 
     # -- answers ------------------------------------------------------------------------------------------------
 
@@ -230,6 +232,6 @@ def _error_response(wire: Wire, error: WireError, request_id: str, headers: Mapp
     if error.retry_after is not None:
         out["retry-after"] = str(error.retry_after)
     response = web.Response(body=body, status=status, content_type="application/json", headers=out)
-    if error.status in (408, 413):
+    if error.status in (408, 413) or error.code == "body_broken":
         response.force_close()  # the rest of the body has not been read
     return response

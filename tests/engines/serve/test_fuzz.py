@@ -96,7 +96,7 @@ def exchange(url, method, path, head, body):
     return int(top.split()[1]), rest
 
 
-bounded = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+bounded = settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 @bounded
@@ -115,7 +115,7 @@ def test_any_body_and_headers_get_an_answer_that_is_no_500(server, path, head, b
         json.loads(raw)
 
 
-@settings(bounded, max_examples=50)
+@settings(bounded, max_examples=150)
 @given(st.sampled_from(["GET", "POST", "PUT", "HEAD", "OPTIONS", "DELETE"]), st.sampled_from(POSTS + GETS), headers,
        st.text("ab&=?%0123", max_size=12))  # fmt: skip
 def test_any_method_and_query_get_an_answer_that_is_no_500(server, method, path, head, query):
