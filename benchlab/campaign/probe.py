@@ -32,11 +32,12 @@ _REFUSED = {401: "the API key is missing or wrong", 403: "this key may not do th
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What an endpoint says of itself. models: None where it has no list; page: HTML came instead."""
+    """What an endpoint says of itself. models: None where it has no list; page: HTML came instead; asked: the URL."""
 
     models: list[str] | None
     server: str | None
     page: bool = False
+    asked: str = ""
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -84,15 +85,15 @@ def ask_models(endpoint: Endpoint, headers: Mapping[str, str], api: str = "chat"
         raise TargetError(f"HTTP {answer.status_code}: {_REFUSED[answer.status_code]}", where=url, hint=key_hint(api))
     page = answer.text.lstrip()[:1] == "<"
     if answer.status_code != httpx.codes.OK:
-        return Served(None, server, page)
+        return Served(None, server, page, asked=url)
     try:
-        return Served(_names(answer.json(), api), server)
+        return Served(_names(answer.json(), api), server, asked=url)
     except (ValueError, KeyError, TypeError, AttributeError):
         if page:
             raise TargetError(
                 "the server answered HTML, not JSON: this is a web page, not an API", where=url, hint="check --url"
             ) from None
-        return Served(None, server)
+        return Served(None, server, asked=url)
 
 
 def choose_model(asked: str | None, served: Served, endpoint: Endpoint) -> str:
@@ -101,10 +102,10 @@ def choose_model(asked: str | None, served: Served, endpoint: Endpoint) -> str:
         return asked
     if not served.models and served.page:
         hint = "check --url; if it is an API that does not list its models, give -m/--model NAME"
-        raise TargetError("the server answered HTML, not JSON", where=endpoint.base + "/v1/models", hint=hint)
+        raise TargetError("the server answered HTML, not JSON", where=served.asked or endpoint.base, hint=hint)
     if not served.models:
         raise UsageError(
-            "the endpoint does not list its models", where=endpoint.base + "/v1/models", hint="give -m/--model NAME"
+            "the endpoint does not list its models", where=served.asked or endpoint.base, hint="give -m/--model NAME"
         )
     return served.models[0]
 

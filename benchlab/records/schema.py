@@ -113,7 +113,7 @@ def _lists(rows: Sequence[Sequence[int]], typecode: str, value_type: pa.DataType
 def _kinds(rows: Sequence[Sequence[Kind]]) -> pa.Array:
     offsets, codes = array("i", [0]), array("b")
     for row in rows:
-        codes.extend([_KIND_INDEX[kind] for kind in row])
+        codes.extend(map(_KIND_INDEX.__getitem__, row))
         offsets.append(len(codes))
     indices = pa.array(memoryview(codes), type=pa.int8()) if len(codes) else pa.array([], type=pa.int8())
     dictionary = pa.DictionaryArray.from_arrays(indices, pa.array(_KIND_NAMES))
