@@ -73,6 +73,9 @@ class PagedKv:
         self.scales = torch.zeros(shape[:-1], dtype=_SCALE, device=device) if self.format.largest else None
         # Copied and gathered as plain bytes: not every operation is there for 8-bit floats.
         self._bytes = self.rows.view(torch.uint8) if self.format.name == "fp8" else self.rows
+        # Views made once: a step asks for them some hundred times.
+        self._layers = tuple(self._bytes)
+        self._blocks = tuple(self._bytes.view(shape[0], -1, block_size, *shape[2:]))
 
     @property
     def device(self) -> torch.device:
@@ -97,7 +100,7 @@ class PagedKv:
     def write(self, layer: int, slots: Tensor, rows: Tensor) -> None:
         """Store rows [tokens, 2 kv_heads, head_dim] at slots [tokens]."""
         if self.scales is None:
-            self.rows[layer].index_copy_(0, slots, rows)
+            self._layers[layer].index_copy_(0, slots, rows)
             return
         wide = rows.float()
         scale = (wide.abs().amax(dim=-1) / self.format.largest).to(_SCALE).clamp_min_(_SMALLEST_SCALE)
@@ -105,21 +108,19 @@ class PagedKv:
         if self.format.name == "int8":
             wide.round_()
         stored = wide.to(self.format.dtype)
-        self._bytes[layer].index_copy_(0, slots, stored.view(self._bytes.dtype))
+        self._layers[layer].index_copy_(0, slots, stored.view(self._bytes.dtype))
         self.scales[layer].index_copy_(0, slots, scale)
 
     def read(self, layer: int, blocks: Tensor, length: int) -> tuple[Tensor, Tensor]:
         """The first length positions of blocks [sequences, blocks each]: keys and values, each
         [sequences, kv_heads, length, head_dim] in the model's dtype."""
-        count, each = blocks.shape
-        flat = blocks.reshape(-1)
+        flat, count = blocks.reshape(-1), len(blocks)
         # whole blocks: long runs are copied faster than single positions
-        found = self._bytes[layer].view(-1, self.block_size, *self.rows.shape[2:]).index_select(0, flat)
-        found = found.view(self.format.dtype).view(count, each * self.block_size, *self.rows.shape[2:])[:, :length]
+        found = self._blocks[layer].index_select(0, flat).view(count, -1, *self.rows.shape[2:])[:, :length]
         if self.scales is not None:
             scale = self.scales[layer].view(-1, self.block_size, 2 * self.kv_heads).index_select(0, flat)
-            scale = scale.view(count, each * self.block_size, 2 * self.kv_heads)[:, :length]
-            found = found.to(self.dtype).mul_(scale.unsqueeze(-1))
+            scale = scale.view(count, -1, 2 * self.kv_heads)[:, :length]
+            found = found.view(self.format.dtype).to(self.dtype).mul_(scale.unsqueeze(-1))
         found = found.transpose(1, 2)
         return found[:, : self.kv_heads], found[:, self.kv_heads :]
 
