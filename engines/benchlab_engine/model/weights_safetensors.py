@@ -106,7 +106,8 @@ def _reader(file: Path, handle: Any, name: str) -> Callable[[], Tensor]:
         from safetensors import SafetensorError
 
         try:
-            tensor: Tensor = handle.get_tensor(name)
+            # A copy: what safetensors gives is the mapped file itself, and would change with it.
+            tensor: Tensor = handle.get_tensor(name).clone()
         except (SafetensorError, ValueError, OSError, RuntimeError) as error:
             raise EngineError(f"{file}: {name} cannot be read: {type(error).__name__}: {error}") from error
         return tensor

@@ -307,3 +307,35 @@ def test_a_row_that_is_no_number_spoils_no_other(cls, bad):
         found = linear(spoilt)
         assert torch.equal(found[[0, 2]], alone)
         assert not torch.isfinite(found[1]).all()
+
+
+@pytest.mark.slow
+def test_the_real_model_loses_what_its_bits_cost():
+    """Teacher-forced on a licence. The file is Q4_1: int4 in groups of 32 is its own grid, 64 is not."""
+    from pathlib import Path
+
+    from benchlab_engine import fetch
+    from benchlab_engine.serve.tokens_model import vocabulary_of
+
+    path = fetch.find("smollm2-135m")
+    if path is None:
+        pytest.skip("not fetched: python -m benchlab_engine fetch smollm2-135m")
+    text = (Path(__file__).parents[3] / "LICENSE").read_text("utf-8")[2000:4000]
+
+    def chances(quant):
+        model = load(path, 0, "fp32", 0, 90, device="cpu", quant=quant)
+        tokens = tuple(vocabulary_of(path, model.metadata).encode(text)[:256])
+        kv = PagedKv(model.decoder.config, 16, 16, torch.float32)
+        work = Work("a", tokens, 0, tuple(range(16)), True, False, num_drafts=len(tokens) - 1)
+        with torch.inference_mode():
+            return model.decoder.forward(make_batch([work], 16), kv).log_softmax(dim=-1)
+
+    whole = chances("none")
+
+    def agreement(quant):
+        return float((chances(quant).argmax(dim=-1) == whole.argmax(dim=-1)).float().mean())
+
+    assert agreement("int4:g32") > 0.96
+    assert agreement("int8") > 0.92
+    assert 0.4 < agreement("int4:g64") < 0.9
+    assert agreement("int8+noise:0.2") < 0.4

@@ -86,6 +86,17 @@ def test_what_is_wrong_with_shards_is_named(tmp_path):
     says("lacks model-00002-of-00003.safetensors, one of 3 files")
 
 
+def test_a_file_that_changes_later_changes_no_model(tmp_path):
+    tensors = weights.random(CONFIG, 1)
+    save_file(tensors, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(JSON))
+    decoder = Decoder(*read_directory(tmp_path), torch.float32)
+    with (tmp_path / "model.safetensors").open("r+b") as file:
+        file.seek(-40_000, 2)
+        file.write(b"\x7f" * 40_000)
+    assert torch.equal(logits(decoder), logits(Decoder(CONFIG, tensors, torch.float32)))
+
+
 @pytest.mark.parametrize("source", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_every_precision_is_read_into_every_other(tmp_path, source, dtype):
