@@ -257,10 +257,12 @@ class Contract:
         heads: list[float] = []
         texts: list[float] = []
         for _ in range(3):
-            record, _ = await self._ask(replace_tokens(self._item, 1))
+            record, _ = await self._ask(replace_tokens(self._item, 4))
             times = record.visible_ns()
-            if record.sent_ns is None or record.headers_ns is None or not times:
-                return self._check("first_byte", "FAIL", record.error or "no text in an answer of one token")
+            if record.outcome is not Outcome.OK or record.sent_ns is None or record.headers_ns is None:
+                return self._check("first_byte", "FAIL", record.error or str(record.outcome))
+            if not times:  # bytes of a character that is not whole yet
+                return self._check("first_byte", "SKIP", "no text in an answer of 4 tokens")
             heads.append((record.headers_ns - record.sent_ns) / NS_PER_MS)
             texts.append((times[0] - record.sent_ns) / NS_PER_MS)
         head, text = (format_number(statistics.median(found)) for found in (heads, texts))

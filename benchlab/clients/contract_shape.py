@@ -137,12 +137,17 @@ def limit_kept(api: str, record: Record, asked: int) -> Check:
 
 def stop_text(text: str) -> str | None:
     """A stop string that this answer would meet in its later half, and not before; None where it is too short."""
-    words = [word for word in text.split() if len(word) > 1 and word.isprintable()]
+    words = [word for word in text.split() if len(word) > 1 and _clean(word)]
     for word in words[len(words) // 2 :]:
         if text.find(word) >= len(text) // 3:
             return word
     piece = text[len(text) // 2 :][:4]
-    return piece if piece.strip() and text.find(piece) >= len(text) // 3 else None
+    return piece if piece.strip() and _clean(piece) and text.find(piece) >= len(text) // 3 else None
+
+
+def _clean(text: str) -> bool:
+    """Nothing in it that a server may spell otherwise: control characters, bytes that are no character."""
+    return text.isprintable() and "\N{REPLACEMENT CHARACTER}" not in text
 
 
 def stopped(api: str, record: Record, text: str, *, stop: str, whole: str) -> Check:

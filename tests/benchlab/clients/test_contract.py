@@ -210,6 +210,7 @@ def test_a_stop_text_is_met_in_the_later_part_of_the_answer(text: str) -> None:
     stop = stop_text(text)
 
     assert stop is None or (stop and text.find(stop) >= len(text) // 3)
+    assert stop is None or (stop.isprintable() and "\N{REPLACEMENT CHARACTER}" not in stop)
 
 
 @given(
