@@ -20,7 +20,7 @@ from benchlab_engine.model.decoder import Decoder
 from benchlab_engine.model.draft import Draft
 from benchlab_engine.model.kv import PagedKv, kv_format
 from benchlab_engine.model.linear import MakeLinear
-from benchlab_engine.model.memory import RESERVE, Peak, blocks_on_cpu, blocks_that_fit, peak, phase
+from benchlab_engine.model.memory import RESERVE, Peak, blocks_on_cpu, blocks_that_fit, check_room, peak, phase
 from benchlab_engine.model.quant import maker, parse
 from benchlab_engine.model.runner import Forward, TorchRunner
 
@@ -145,6 +145,7 @@ class Model:
         decoder = self.decoder
         self._kv = None  # an earlier one goes first
         with phase("kv"):
+            check_room(num_blocks * block_size * self.kv_per_token(kv_dtype), decoder.device)
             self._kv = PagedKv(decoder.config, num_blocks, block_size, decoder.dtype, kv_dtype, decoder.device, spare)
 
     def _measure(self, runner: TorchRunner, max_seqs: int, max_batched_tokens: int) -> Peak:

@@ -98,6 +98,23 @@ def _status(field: str) -> int:
     raise OSError(f"/proc/self/status has no {field}")
 
 
+def check_room(num_bytes: int, device: torch.device) -> None:
+    """MemoryError if a CPU has not so many bytes: Linux promises memory that is not there, and the process would be
+    killed when it is first written to."""
+    free = available() if device.type == "cpu" else None
+    if free is not None and num_bytes > free:
+        raise MemoryError(f"{_mib(num_bytes)} are asked for, {_mib(free)} are available")
+
+
+def available() -> int | None:
+    """Bytes that this machine can still give, None where the system does not say."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return int(next(line.split()[1] for line in lines if line.startswith("MemAvailable:"))) * 1024
+    except (OSError, StopIteration, ValueError):
+        return None
+
+
 def blocks_that_fit(free: int, peak_bytes: int, block_bytes: int, wanted: int) -> int:
     """Blocks of a device's free memory, less what the largest step needs and a reserve; at least wanted if they fit,
     at most four times that, for a cache of prefixes. EngineError if not one fits."""

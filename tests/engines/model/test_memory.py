@@ -11,8 +11,10 @@ from benchlab_engine.errors import EngineError  # noqa: E402
 from benchlab_engine.model.memory import (  # noqa: E402
     RESERVE,
     SHARE,
+    available,
     blocks_on_cpu,
     blocks_that_fit,
+    check_room,
     is_shortage,
     peak,
     phase,
@@ -45,6 +47,15 @@ def test_what_is_no_shortage_passes():
 def test_a_real_allocation_that_is_too_large_is_told():
     with pytest.raises(EngineError, match="kv: no memory"), phase("kv"):
         torch.zeros(1 << 50)
+
+
+def test_memory_that_is_only_promised_is_not_taken():
+    cpu = torch.device("cpu")
+    check_room(1, cpu)
+    if available() is None:
+        pytest.skip("this system does not say what is available")
+    with pytest.raises(EngineError, match=r"kv: no memory: .* are asked for, .* MiB are available"), phase("kv"):
+        check_room(2 * available() + GIB, cpu)
 
 
 def test_a_peak_is_what_was_held_at_once():
