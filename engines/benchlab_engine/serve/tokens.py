@@ -103,8 +103,8 @@ class ByteVocabulary:
         self.size = self.SIZE
 
     def encode(self, text: str) -> list[int]:
-        """The text's UTF-8 bytes."""
-        return list(text.encode("utf-8", errors="replace"))
+        """The text's UTF-8 bytes. ValueError for half of a surrogate pair."""
+        return list(_utf8(text))
 
     def piece(self, token: int) -> bytes:
         """The byte; a name for the begin and the end token."""
@@ -135,6 +135,7 @@ class FileVocabulary:
 
     def encode(self, text: str) -> list[int]:
         """Token ids of plain text, with whatever the tokenizer itself puts around it."""
+        _utf8(text)
         ids: list[int] = self._tokenizer.encode(text).ids
         return ids
 
@@ -143,6 +144,7 @@ class FileVocabulary:
         if self._render is None:
             raise ValueError("this model has no chat template; use /v1/completions")
         text = self._render(messages=list(messages), add_generation_prompt=True, **self._special)
+        _utf8(text)
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
@@ -161,6 +163,14 @@ class FileVocabulary:
         if table is not None:
             return ByteStream(lambda token: table.get(token, b""))
         return WindowStream(lambda ids: str(self._tokenizer.decode(list(ids))))
+
+
+def _utf8(text: str) -> bytes:
+    """The text's bytes. ValueError for half of a surrogate pair, which JSON can carry and which is no character."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"the character {text[error.start]!r} at {error.start} is half of a pair") from None
 
 
 def _compile(template: str) -> Callable[..., str]:

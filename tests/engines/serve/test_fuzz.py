@@ -39,7 +39,9 @@ names = st.sampled_from([
 ])  # fmt: skip
 right = st.fixed_dictionaries(
     {
-        "messages": st.just([{"role": "user", "content": "hello \ud800 \u2028"}]),
+        "messages": st.sampled_from(["hello \u2028", "\x00é", "half \ud800"]).map(
+            lambda text: [{"role": "user", "content": text}]
+        ),
         "prompt": st.sampled_from(["x", [1, 2, 3], "\udc00"]),
         "max_tokens": st.integers(1, 8),
     },
