@@ -23,7 +23,7 @@ from benchlab.doctor.examine import Examination, examine
 from benchlab.doctor.host import Fact, Timers
 from benchlab.doctor.table import as_json, as_text
 from tests.benchlab.clients.contract_server import Endpoint
-from tests.running import CLI, Done, environment
+from tests.running import CLI, Done, environment, paced_engine
 from tests.support.stub_server import StubServer
 
 RATE = Rate(38_000.4, 120_000.6, 1, 0.84, 0.33)
@@ -116,6 +116,15 @@ def test_an_endpoint_that_keeps_the_contract(capfd: pytest.CaptureFixture[str]) 
     assert {check["api"] for check in checks} == {"", "chat", "completions", "messages"}
     assert {check["state"] for check in checks} == {"PASS", "SKIP"}
     assert "endpoint: messages" in done.err and "benchlab: exit 0" in done.err
+
+
+def test_the_bundled_engine_keeps_it_in_all_apis(capfd: pytest.CaptureFixture[str]) -> None:
+    with paced_engine("ttft=5ms,itl=2ms") as url:
+        done = call(capfd, url, "--api", "all", "--only", "endpoint", "--format", "json", "-q")
+
+    assert done.code == 0, done
+    skipped = {(check["api"], check["name"]) for check in json.loads(done.out)["checks"] if check["state"] != "PASS"}
+    assert {name for _, name in skipped} == {"wrong_key"} and len(skipped) == 3
 
 
 def test_an_endpoint_that_does_not_is_exit_4_and_the_check_is_named(capfd: pytest.CaptureFixture[str]) -> None:
