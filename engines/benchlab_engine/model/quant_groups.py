@@ -18,7 +18,7 @@ from benchlab_engine.model.linear import Linear, size
 from benchlab_engine.model.quant_bits import pack, unpack
 from benchlab_engine.model.quant_int4 import Int4Linear, serves
 
-_SLICE = 1 << 22  # weights unpacked at a time
+_SLICE = 1 << 20  # weights unpacked at a time: what they become stays in the cache
 _SMALLEST_HALF = 2.0**-14
 
 
@@ -69,7 +69,7 @@ class Packed:
 def _floats(levels: Tensor, scales: Tensor, minimum: Tensor) -> Tensor:
     rows, groups = scales.shape
     grouped = levels.view(rows, groups, -1).float()
-    return torch.addcmul(minimum[:, :, None], grouped, scales.float()[:, :, None]).view(rows, -1)
+    return grouped.mul_(scales.float()[:, :, None]).add_(minimum[:, :, None]).view(rows, -1)
 
 
 def rounded(weight: Tensor, bits: int, group: int, symmetric: bool, dtype: torch.dtype | None = None) -> Groups:
