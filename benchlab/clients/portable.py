@@ -78,7 +78,8 @@ class PortableClient:
         return kept[1]
 
     async def stream(self, item: WorkloadItem, recorder: Recorder) -> None:
-        body = self.prepare(item)
+        kept = self._bodies.get(id(item))
+        body = kept[1] if kept is not None else self._dialect.body(item)  # what was not prepared is not kept
         started_ns = self._clock.monotonic_ns()
         for session, last in ((self._kept, False), (self._fresh, True)):
             call = _Call(self, item, recorder, started_ns, last=last)
@@ -112,7 +113,9 @@ class PortableClient:
         return aiohttp.ClientSession(
             connector=connector,
             trace_configs=[trace],
-            timeout=aiohttp.ClientTimeout(total=None, connect=limit_ns / NS_PER_S if limit_ns else None),
+            timeout=aiohttp.ClientTimeout(
+                total=None, connect=limit_ns / NS_PER_S if limit_ns else None, ceil_threshold=1e9
+            ),
             auto_decompress=False,
             trust_env=False,
             cookie_jar=aiohttp.DummyCookieJar(),

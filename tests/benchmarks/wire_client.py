@@ -5,10 +5,10 @@
     ... --floor 'PYTHON FILE.py'                                            and the hand-made client beside it, in turn
 
 The server streams as many tokens as it is asked for, as fast as it can; it takes `--port`, `--ttft-ms 0` and
-`--itl-ms 0`. The hand-made client takes `--url --mode closed --concurrency --requests --max-tokens` and prints a JSON
-line with `chunk_s` and `cpu_s_per_1k`. Server on core 0, client on core 1 where there are two. Ours runs as a worker
-does: driver, records, spool, counters, the loop's own lag. Costs are CPU seconds per 1,000 content events; medians of
-the pairs. Events that the server joins on the way cost less: compare within a run only.
+`--itl-ms 0`. The hand-made client takes `--url --mode closed --concurrency --requests --max-tokens --prompt-words` and
+prints a JSON line with `chunk_s` and `cpu_s_per_1k`. Server on core 0, client on core 1 where there are two. Ours
+runs as a worker does: driver, records, spool, counters, the loop's own lag. Costs are CPU seconds per 1,000 content
+events; medians of the pairs. Events that are joined on the way cost less: compare within a run only.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def pinned(core: int) -> list[str]:
 
 
 async def closed_loop(
-    port: int, users: int, requests: int, tokens: int, transport: str, profile: bool
+    port: int, users: int, requests: int, tokens: int, words: int, transport: str, profile: bool
 ) -> dict[str, float]:
     """One stage as a worker process runs it, in this process. Returns its figures."""
     from benchlab.clients.apis import make_dialect
@@ -115,7 +115,9 @@ async def closed_loop(
     from benchlab.workload.item import WorkloadItem
 
     clock = SystemClock()
-    item = WorkloadItem(id="i", messages=[{"role": "user", "content": " ".join(["hello"] * 32)}], output_tokens=tokens)
+    item = WorkloadItem(
+        id="i", messages=[{"role": "user", "content": " ".join(["hello"] * words)}], output_tokens=tokens
+    )
     stamps = Stamps(clock, kernel=transport == "native")
     endpoint, dialect = parse_endpoint(f"127.0.0.1:{port}"), make_dialect("chat", "paced")
     client = make_client(transport, endpoint, dialect, clock=clock, stamps=stamps)
@@ -174,6 +176,7 @@ def ours(arguments: argparse.Namespace) -> None:
                 arguments.users,
                 arguments.requests,
                 arguments.tokens,
+                arguments.prompt_words,
                 arguments.transport,
                 profile=arguments.profile,
             )
@@ -186,6 +189,7 @@ def pairs(arguments: argparse.Namespace) -> None:
     with served(arguments.server) as port:
         size = ["--requests", str(arguments.requests)]
         ours_too, theirs_too = ["--tokens", str(arguments.tokens)], ["--max-tokens", str(arguments.tokens)]
+        size += ["--prompt-words", str(arguments.prompt_words)]
         commands = {
             f"benchlab {name}": [
                 sys.executable, "-m", "tests.benchmarks.wire_client", "--port", str(port), "--transport", name,
@@ -223,6 +227,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--users", type=int, default=64)
     parser.add_argument("--tokens", type=int, default=16)
+    parser.add_argument("--prompt-words", type=int, default=32)
     parser.add_argument("--requests", type=int, default=8000)
     parser.add_argument("--transport", default="native", help="native, aiohttp, or both with a comma")
     parser.add_argument("--port", type=int, help="one closed loop against a server that is there already")
