@@ -120,7 +120,12 @@ def specs_of(
                 400, f"logit_bias has the token id {token}; the vocabulary has {vocabulary.size} tokens",
                 param="logit_bias",
             )  # fmt: skip
+    places = limits.max_seqs + limits.queue_limit
+    if call.n > places:
+        raise WireError(400, f"n={call.n} is more than the {places} requests this engine runs and queues", param="n")
     room = max(1, limits.room() - len(prompt))
+    if limits.max_new_tokens:
+        room = min(room, limits.max_new_tokens)
     default = room if call.is_chat else min(room, _DEFAULT_COMPLETION_TOKENS)
     length = max(default, call.min_tokens) if call.max_tokens is None else call.max_tokens
     seed = call.seed

@@ -6,12 +6,14 @@ The one idea: text in, one frozen value out, and a refusal names the flag. It mu
 from __future__ import annotations
 
 import argparse
+import os
 from dataclasses import dataclass, field
 
 from benchlab_engine.core.scheduler import POLICIES
 from benchlab_engine.sim.costs import parse_duration
 
 _MAX_DRAFTS = 64
+_KEY_VARIABLE = "BENCHLAB_ENGINE_API_KEY"  # so that the key need not stand where every process list shows it
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--host", default="127.0.0.1")
     add("--port", type=_port, default=8000, help="0: any free one")
     add("--served-model-name", default="")
-    add("--api-key", default="")
+    add("--api-key", default="", help=f"asked of every request but /health and /ready; better by ${_KEY_VARIABLE}")
     add("--allow-faults", action="store_true", help="let the header x-benchlab-fault spoil answers (paced: always)")
     add("--fault", default="", help="spoil every answer, such as stall=500ms@3; paced or with --allow-faults")
     add("--drain", type=_duration, default=30_000_000_000, help="how long running answers may take after SIGTERM")
@@ -127,7 +129,7 @@ def read(given: argparse.Namespace) -> ServeOptions:
         "block_size": given.block_size, "kv_blocks": given.kv_blocks, "prefix_cache": given.prefix_cache,
         "policy": given.policy, "queue_limit": given.queue_limit, "max_wait_ns": given.max_wait,
         "max_model_len": given.max_model_len, "threads": given.threads, "host": given.host, "port": given.port,
-        "served_model_name": given.served_model_name, "api_key": given.api_key,
+        "served_model_name": given.served_model_name, "api_key": given.api_key or os.environ.get(_KEY_VARIABLE, ""),
         "allow_faults": given.allow_faults, "fault": given.fault, "drain_ns": given.drain, "seed": given.seed,
         "quant": given.quant, "kv_dtype": given.kv_dtype, "device": given.device, "attention": given.attention,
         "graphs": given.graphs, "speculate": given.speculate, "growth_reserve": given.growth_reserve,

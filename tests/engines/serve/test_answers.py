@@ -261,6 +261,15 @@ def test_a_higher_priority_goes_first():
         runs.close()
 
 
+def test_more_choices_than_places_can_never_be_and_lengths_keep_to_the_limit():
+    with served("--max-seqs", "2", "--queue-limit", "1", "--max-new-tokens", "7") as it:
+        status, _, raw = ask(it.url, CHAT, chat(n=4))
+        assert (status, json.loads(raw)["error"]["param"]) == (400, "n")
+        assert answer(it.url, CHAT, chat(max_tokens=None))["usage"]["completion_tokens"] == 7
+        status, _, raw = ask(it.url, CHAT, chat(max_tokens=8))
+        assert (status, json.loads(raw)["error"]["code"]) == (400, "output_limit")
+
+
 def test_http_1_0_has_no_chunks(url):
     host, port = url.removeprefix("http://").split(":")
     body = json.dumps(chat(stream=True)).encode()

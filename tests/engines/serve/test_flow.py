@@ -43,6 +43,19 @@ def test_a_client_that_goes_away_costs_at_most_one_more_step():
         assert metric(it.url, "benchlab:kv_blocks_free") == metric(it.url, "benchlab:kv_blocks")
 
 
+def test_a_client_that_leaves_the_line_is_taken_out_of_it():
+    with served("--max-seqs", "1", runner="paced:ttft=5ms,itl=5ms") as it:
+        runs = open_stream(it.url, max_tokens=20_000)
+        runs.recv(4096)
+        waits = open_stream(it.url, "x-request-id: waits\r\n")
+        assert wait_for(lambda: metric(it.url, "benchlab:num_requests_waiting") == 1)
+        waits.close()
+        assert wait_for(lambda: metric(it.url, "benchlab:num_requests_waiting") == 0)
+        told = timeline(it.url, "waits")
+        assert (told["finish_reason"], told["admitted"]) == ("cancelled", None)
+        runs.close()
+
+
 def test_all_choices_end_with_their_client():
     with served(runner="paced:ttft=5ms,itl=5ms") as it:
         connection = open_stream(it.url, "x-request-id: many\r\n", max_tokens=20_000, n=4)

@@ -7,18 +7,23 @@ import pytest
 from benchlab.telemetry.names import shipped_rows, translate
 from benchlab.telemetry.prometheus import find_duplicates, parse_exposition
 from benchlab_engine.serve.exposition import Histogram, Page
-from tests.support.engine_server import ask, chat, served
+from tests.support.engine_server import ask, chat, metric, open_stream, served, wait_for
 
 
 @pytest.fixture(scope="module")
 def page():
     flags = ("--speculate", "ngram:3", "--queue-limit", "0", "--max-seqs", "2", "--served-model-name", 'a "b"\\c')
-    with served(*flags, runner="paced:null,accept=0.5") as it:
+    with served(*flags, runner="paced:ttft=1ms,itl=1ms,accept=0.5") as it:
         body = {"prompt": "abcabcabcabc" * 4, "max_tokens": 30, "n": 2}
         for _ in range(2):
             assert ask(it.url, "/v1/completions", body)[0] == 200
-        assert ask(it.url, "/v1/chat/completions", chat(n=3))[0] == 503
+        runs = open_stream(it.url, max_tokens=5000)
+        runs.recv(4096)
+        assert ask(it.url, "/v1/chat/completions", chat(n=2))[0] == 503
+        runs.close()
+        assert wait_for(lambda: metric(it.url, "benchlab:num_requests_running") == 0)
         assert ask(it.url, "/v1/chat/completions", chat(stop=["a", "b", "c", "d", "e", " "], max_tokens=50))[0] == 200
+        assert wait_for(lambda: metric(it.url, "benchlab:request_success_total") == 6)
         yield parse_exposition(ask(it.url, "/metrics")[2], where="here")
 
 
@@ -36,13 +41,13 @@ def test_the_page_is_whole_and_every_series_names_the_model(page):
 
 def test_the_harness_reads_it_under_its_own_names(page):
     seen = {reading.metric: reading.value for reading in translate(page)}
-    assert seen["prompt_tokens"] == 48 + 48 + len("user: hello\nassistant: ") + 1
-    assert seen["prompt_tokens_cached"] == 32
-    assert seen["requests_done"] == 5
+    assert seen["prompt_tokens"] == 2 * 48 + 2 * (len("user: hello\nassistant: ") + 1)
+    assert seen["prompt_tokens_cached"] == 32 + 16
+    assert seen["requests_done"] == 6
     assert seen["requests_refused"] == 1
     assert seen["draft_tokens"] >= seen["accepted_draft_tokens"] > 0
     for name in ("server_prefill_s", "server_decode_s", "server_ttft_s", "server_queue_s"):
-        assert seen[f"{name}_count"] == 5
+        assert seen[f"{name}_count"] == 6
     missing = {row.metric for row in shipped_rows()} - {name.rsplit("_", 1)[0] for name in seen} - set(seen)
     assert missing <= {"busy_slots", "prompt_tokens_computed", "gpu_utilization_share", "gpu_power_w", "gpu_energy_j",
                        "gpu_memory_used_bytes"}  # fmt: skip
@@ -59,6 +64,7 @@ def test_what_means_the_same_has_vllms_name_and_the_same_value(page):
         assert value(page, f"benchlab:{ours}") == value(page, f"vllm:{theirs}", engine="0")
     assert value(page, "vllm:request_success_total", finished_reason="length") == 4
     assert value(page, "vllm:request_success_total", finished_reason="stop") == 1
+    assert value(page, "vllm:request_success_total", finished_reason="abort") == 1
     assert value(page, "vllm:admission_rejections_total", reason="max_num_queued_reqs") == 1
     by_position = [
         value(page, "vllm:spec_decode_num_accepted_tokens_per_pos_total", position=str(position))
