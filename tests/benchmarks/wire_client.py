@@ -162,6 +162,7 @@ async def closed_loop(
         "cpu_s_per_1k": cpu / events * 1000,
         "merged": report.merged_chunks / max(report.events, 1),
         "grown_kb_a_request": grown / report.requests,
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
 
 
