@@ -17,7 +17,7 @@ PROMISED = {
     "simulate",
 }  # fmt: skip
 """Commands of INTERFACES that are built; the others must not be there as stubs."""
-PASSED_ON = {("engine", "serve"), ("engine", "fetch")}
+PASSED_ON = {("engine", verb) for verb in ("serve", "fetch", "fit", "replay")}
 """Their --help is the engine's own."""
 EVERYDAY = """
 -u --url -m --model --api -d --data -r --rate -c --concurrency --arrival --duration -n --requests --warmup --drain
