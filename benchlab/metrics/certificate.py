@@ -21,7 +21,9 @@ from benchlab.metrics.rule import Rule, State, judged
 from benchlab.records.event import Outcome
 from benchlab.units import NS_PER_MS, NS_PER_S
 
-_MORE = "the client is the bottleneck: more --workers, or a client host of its own"
+_MORE = (
+    "the client is the bottleneck: --workers auto, or a client host of its own (`benchlab doctor` says what it carries)"
+)
 
 
 def certificate(c: Columns, inside: Bools, stage: Mapping[str, Any]) -> dict[str, Any]:
