@@ -80,6 +80,8 @@ def first_manifest(
             "workers": spec.workers,
             "proxies_ignored": ignored_proxies(),
             "max_inflight": spec.max_inflight,
+            "pacing": spec.pacing,
+            "source_addresses": list(spec.source_addresses),
         },
         "stages": [manifest_entry(stage, spec) for stage in stages],
         "slo": {"clauses": list(spec.slo), "target": spec.slo_target},
@@ -104,6 +106,7 @@ def worker_entry(report: StageReport) -> dict[str, Any]:
     entry: dict[str, Any] = msgspec.to_builtins(report)
     entry.pop("stage")
     entry.pop("type", None)
+    entry["backoff"] = {"times": entry.pop("backoff_times"), "ns": entry.pop("backoff_ns")}
     entry["cap"] = {"max_inflight": entry.pop("max_inflight"), "held": entry.pop("held")}
     return entry
 

@@ -8,17 +8,19 @@ is stored, judged and reported.
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from benchlab.campaign.abort import FailingWatch
 from benchlab.campaign.describe import first_manifest, item_row, worker_entry
 from benchlab.campaign.finish import judge_and_report, stage_times, store_records, write_items
 from benchlab.campaign.interrupt import Interrupt
+from benchlab.campaign.leavings import keep_logs, remove_if_unused
 from benchlab.campaign.load_workload import load_workload
+from benchlab.campaign.place import find_place, open_pool
 from benchlab.campaign.probe import Served, ask_models, choose_model, preflight
 from benchlab.campaign.progress import Progress
 from benchlab.campaign.spec import RunSpec
@@ -37,9 +39,8 @@ from benchlab.clients.endpoint import Endpoint, ignored_proxies, parse_endpoint
 from benchlab.clock import SystemClock
 from benchlab.errors import BenchlabError, Exit, StorageError, TargetError
 from benchlab.launch.base import Engine, load_launch_file
-from benchlab.loadgen.job import WorkerJob
-from benchlab.loadgen.limits import raise_descriptor_limit
-from benchlab.loadgen.pool import WorkerPool
+from benchlab.loadgen.job import StageJob, StageReport, WorkerJob
+from benchlab.loadgen.limits import choose_sources
 from benchlab.records import spool
 from benchlab.records.manifest import Manifest
 from benchlab.records.schema import SAMPLES, samples_batch
@@ -49,6 +50,10 @@ from benchlab.units import NS_PER_MS, NS_PER_S
 from benchlab.workload.item import WorkloadItem
 from benchlab.workload.read import Workload
 from benchlab.workload.text import make_texts
+
+if TYPE_CHECKING:
+    from benchlab.campaign.place import Pool
+    from benchlab.loadgen.cluster import Cluster
 
 _LEAD_NS = 300 * NS_PER_MS
 _LEAD_NS_REQUEST = 1000
@@ -73,20 +78,26 @@ def execute(spec: RunSpec, progress: Progress, judging: dict[str, Any] | None = 
     """
     workload = load_workload(spec)
     stages = plan_stages(spec, workload.items)
-    users = max((load.concurrency or 0 for load in spec.loads), default=0)
-    raise_descriptor_limit(-(-users // spec.workers) or None)
+    connections = max((load.concurrency or spec.max_inflight or 0 for load in spec.loads), default=0)
     name = "-".join([spec.engine.launch if spec.engine else "run", slug(spec.data.stem, 20) if spec.data else "fixed"])
     clock = SystemClock()
     with contextlib.ExitStack() as stack:
         interrupt = stack.enter_context(Interrupt())
         path, run_id = new_run_directory(spec.out, name=name, wall_ns=clock.wall_ns())
-        stack.callback(_remove_if_unused, path, interrupt)
+        stack.callback(remove_if_unused, path, interrupt)
         stack.enter_context(spool.held(path / "spool"))
+        spec, cluster = find_place(spec, connections, progress.say, stack)
         engine = _start_engine(spec, path, progress, stack)
         url = engine.url if engine else spec.url or ""
         endpoint = parse_endpoint(url)
         if proxies := ignored_proxies(endpoint):
             progress.say(f"note: {', '.join(proxies)} not used: load goes to the endpoint itself")
+        sources, words = choose_sources(connections or None, endpoint.host, spec.source_addresses)
+        if words is not None:
+            progress.say(f"note: {words}")
+        spec = replace(spec, source_addresses=tuple(sources))
+        if cluster is not None:
+            cluster.check_endpoint(endpoint)
         served = ask_models(endpoint, spec.headers, spec.api)
         model = choose_model(spec.model or (spec.engine.model if spec.engine else None), served, endpoint)
         if engine and served.models:
@@ -104,22 +115,9 @@ def execute(spec: RunSpec, progress: Progress, judging: dict[str, Any] | None = 
         if first.error_kind in ("limited", "shed"):
             progress.say(f"note: the first request was refused ({first.error}); going on")
         run = _Execution(spec, path, run_id, workload, stages, endpoint, model, served, engine, progress, interrupt)
+        run.cluster, run.connections = cluster, connections
         run.judging = {"mode": spec.select, **(judging or {})}
         return run.go()
-
-
-def _remove_if_unused(path: Path, interrupt: Interrupt) -> None:
-    """A run that ended before its first stage leaves nothing but logs, and none if the user ended it."""
-    if (path / "manifest.json").exists():
-        return
-    if interrupt.code is None:
-        _keep_logs(path)
-    else:
-        (path / "engine.log").unlink(missing_ok=True)
-    drop_spool(path)
-    (path / "items.parquet").unlink(missing_ok=True)
-    with contextlib.suppress(OSError):
-        path.rmdir()
 
 
 def _start_engine(spec: RunSpec, path: Path, progress: Progress, stack: contextlib.ExitStack) -> Engine | None:
@@ -169,6 +167,8 @@ class _Execution:
         self.error: BenchlabError | None = None
         self.sources = find_sources(spec, endpoint, engine)
         self.judging: dict[str, Any] = {}
+        self.cluster: Cluster | None = None
+        self.connections = 0
         self._engine_checked = 0.0
         self.manifest: Manifest = first_manifest(
             spec,
@@ -191,10 +191,14 @@ class _Execution:
         sampler: Sampler | None = None
         self.interrupt.loading = True
         try:
-            with WorkerPool(
-                [self._job(worker) for worker in range(self.spec.workers)], logs=self.path / "spool"
+            with open_pool(
+                self.cluster,
+                [self._job(worker) for worker in range(self.spec.workers)],
+                folder=self.path / "spool",
+                manifest=self.manifest,
+                connections=self.connections,
+                say=self.progress.say,
             ) as pool:
-                self.manifest["client"] |= {"loop": pool.loop, "stamp_source": pool.stamp_source}
                 sampler = start_sampler(self.sources, pool.pids, self.t0_ns)
                 try:
                     write_items(self.path, [item_row(item) for item in self.workload.items])
@@ -235,32 +239,35 @@ class _Execution:
             kernel_stamps=self.spec.kernel_stamps,
             transport=self.spec.transport,
             salt=self.salt,
+            source_addresses=list(self.spec.source_addresses),
         )
 
-    def _run_stages(self, pool: WorkerPool) -> None:
+    def _run_stages(self, pool: Pool) -> None:
         offset = 0
         for stage in self.stages:
-            if self.interrupt.code is not None or self.error is not None:
+            if self.interrupt.code is not None or self.error is not None or pool.lost:
                 return
             offset = first_item(stage, offset, len(self.items))
             offset += self._run_stage(pool, stage, offset)
 
-    def _run_stage(self, pool: WorkerPool, stage: Stage, offset: int) -> int:
+    def _run_stage(self, pool: Pool, stage: Stage, offset: int) -> int:
         """One stage; returns how far it came in the workload."""
         entry = self.manifest["stages"][stage.index]
         total_s = None if stage.until_ns is None else stage.until_ns / NS_PER_S
         self.progress.stage(stage.index, len(self.stages), stage.load.name, stage.planned, total_s)
-        start_ns = self.clock.monotonic_ns() + _LEAD_NS + _LEAD_NS_REQUEST * len(stage.at_ns)
+        start_ns = self.clock.monotonic_ns() + _LEAD_NS + pool.lead_ns + _LEAD_NS_REQUEST * len(stage.at_ns)
         entry["start_ns"] = start_ns - self.t0_ns
         for key, ns in (("w0_ns", stage.w0_ns), ("w1_ns", stage.w1_ns)):
             entry[key] = None if ns is None else start_ns - self.t0_ns + ns
         write_manifest(self.path, self.manifest)  # what `recover` would need if all ends here
         stopped: int | None = None
+        failing = FailingWatch(self.spec.abort_ns)
 
         def tick() -> None:
             nonlocal stopped
             elapsed = (self.clock.monotonic_ns() - start_ns) / NS_PER_S
-            self.progress.tick(stage.load.name, max(0.0, elapsed), total_s, pool.counts())
+            counts = pool.counts()
+            self.progress.tick(stage.load.name, max(0.0, elapsed), total_s, counts)
             if stopped is not None:
                 return
             if self.interrupt.code is not None:
@@ -271,8 +278,14 @@ class _Execution:
                 stopped = self.clock.monotonic_ns()
                 self.error = death
                 pool.stop_stage("the engine died", NS_PER_S)
+            elif (found := failing.look(counts, self.clock.monotonic_ns())) is not None:
+                stopped = self.clock.monotonic_ns()
+                self.error = found
+                entry["aborted"] = found.what
+                pool.stop_stage(found.what, min(self.spec.drain_ns, NS_PER_S))
 
-        jobs = slices(stage, self.spec, start_ns=start_ns, offset=offset)
+        permits = str(self.path / "spool")
+        jobs = slices(stage, self.spec, start_ns=start_ns, offset=offset, permits=permits)
         try:
             reports = pool.run_stage(jobs, tick)
         except BaseException as error:  # a worker or a disk gave out, or the drain was skipped: what there is counts
@@ -283,19 +296,27 @@ class _Execution:
             entry["why"] = "interrupted" if asked else str(error).splitlines()[0]
             entry["planned"] = None if asked else stage.planned
             raise
+        return self._stage_done(pool, stage, jobs, reports, offset)
+
+    def _stage_done(
+        self, pool: Pool, stage: Stage, jobs: list[StageJob], reports: list[StageReport], offset: int
+    ) -> int:
+        """What the workers' reports say of a stage, into its entry; returns how far it came in the workload."""
+        entry = self.manifest["stages"][stage.index]
         early = next((report.stopped for report in reports if report.stopped), None)
         requests = sum(report.requests for report in reports)
-        entry["workers"] = [worker_entry(report) for report in reports]
+        entry["workers"] = [worker_entry(report) for report in reports if report.worker not in pool.lost_workers]
         entry["drain_end_ns"] = self.clock.monotonic_ns() - self.t0_ns
-        entry["complete"] = early is None
-        entry["why"] = early
+        entry["complete"] = early is None and not pool.lost
+        entry["why"] = early or pool.lost or None
         stops = [report.stopped_ns for report in reports if report.stopped_ns is not None]
         if stops:
             until = entry["start_ns"] + min(stops)
             entry["w1_ns"] = min(entry["w1_ns"] or until, until)
         if early is not None or stage.planned is None:
             entry["planned"] = requests
-        used = num_used(jobs, [report.requests for report in reports])
+        begun = [report.requests if report.sessions is None else report.sessions for report in reports]
+        used = num_used(jobs, begun, stage.graph)
         # with a cold cache every round of the workload has prompts of its own
         entry["repeated"] = 0 if self.salt else min(max(offset + used - len(self.items), 0), used)
         return used
@@ -352,14 +373,6 @@ class _Execution:
         manifest["reason"] = "interrupted by the user" if early else str(self.error) if self.error else None
         write_manifest(path, manifest)
         summary = judge_and_report(path, report=self.spec.report, **self.judging)
-        _keep_logs(path)
+        keep_logs(path)
         drop_spool(path)
         return Outcome(path, summary, self.interrupt.code, self.error)
-
-
-def _keep_logs(path: Path) -> None:
-    """A worker's log is kept only if it said something."""
-    for log in (path / "spool").glob("worker-*.log"):
-        with contextlib.suppress(OSError):
-            if log.stat().st_size:
-                os.replace(log, path / log.name)  # noqa: PTH105 - same folder tree, keeps the name

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 from benchlab.campaign.spec import RunSpec
 from benchlab.errors import UsageError
+from benchlab.loadgen.session_graph import in_sessions
+from benchlab.units import NS_PER_S, format_duration
+from benchlab.workload.item import WorkloadItem
 from benchlab.workload.make import make, to_bytes
 from benchlab.workload.read import Workload, read_items
 from benchlab.workload.recipes import fixed
@@ -30,4 +34,31 @@ def load_workload(spec: RunSpec) -> Workload:
     )
     if not workload.items:
         raise UsageError("the workload holds no request", where=str(spec.data))
-    return workload
+    workload = _clipped(workload, spec)
+    return replace(workload, items=in_sessions(workload.items)) if spec.replay is None else workload
+
+
+def _clipped(workload: Workload, spec: RunSpec) -> Workload:
+    """Without what arrives outside --trace-clip. Raises UsageError where nothing is left."""
+    span = spec.trace.clip_ns
+    if span is None:
+        return workload
+    first = min((item.arrival_s for item in workload.items if item.arrival_s is not None), default=None)
+    if first is None:
+        raise UsageError("the workload has no arrival times", where="--trace-clip", hint="leave it out")
+    kept: list[WorkloadItem] = []
+    held: set[str] = set()
+    for item in workload.items:
+        waits = [name in held for name in item.depends_on or ()]
+        inside = all(waits) if item.arrival_s is None else span[0] <= (item.arrival_s - first) * NS_PER_S < span[1]
+        if inside and all(waits):
+            kept.append(item)
+            held.add(item.id)
+    if not kept:
+        raise UsageError(
+            "nothing arrives in that span",
+            where="--trace-clip",
+            hint=f"the trace lasts {format_duration((workload.span_s or 0) * NS_PER_S)}",
+        )
+    note = f"{len(workload.items) - len(kept):,} items left out by --trace-clip"
+    return replace(workload, items=kept, notes=(*workload.notes, note))

@@ -115,8 +115,10 @@ def _run_stages(
             start_ns = simulation.clock.now_ns + (_BETWEEN_NS if stage.index else 0)
             offset = first_item(stage, offset, len(workload.items))
             (job,) = slices(stage, spec, start_ns=start_ns, offset=offset)
-            end = simulation.run(job, make_plan(job))
-            used = num_used([job], [end.requests])
+            plan = make_plan(job, workload.items)
+            end = simulation.run(job, plan)
+            sessions = plan.facts().sessions
+            used = num_used([job], [end.requests if sessions is None else sessions], stage.graph)
             repeated = 0 if spec.cache == "cold" else min(max(offset + used - len(workload.items), 0), used)
             entry |= {"start_ns": start_ns, "drain_end_ns": end.end_ns, "complete": True, "why": None}
             entry |= {"peak_inflight": end.peak_inflight, "held": end.held, "repeated": repeated}

@@ -8,25 +8,49 @@ from typing import Any
 
 from benchlab.clients.base import Timeouts
 from benchlab.errors import UsageError
+from benchlab.loadgen.abandon import Abandon
 from benchlab.loadgen.arrivals import Arrival
+from benchlab.loadgen.rate_curve import Ramp
+from benchlab.loadgen.think import ThinkTime
+from benchlab.loadgen.trace_times import TraceShape
 from benchlab.units import NS_PER_S, parse_duration_ns
 
-POISSON = Arrival("poisson")
+POISSON, AT_ONCE, AS_IT_IS = Arrival("poisson"), ThinkTime(), TraceShape()
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayStage:
+    """When the requests of a stored stage were due, and its window; ns from the stage's start."""
+
+    name: str
+    at_ns: tuple[int, ...]
+    w0_ns: int
+    w1_ns: int
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One stage of load: open with a rate (requests per second) or closed with so many users."""
+    """One stage of load: open with a rate (requests per second) or closed with so many users.
+
+    ramp: the rate changes in the stage; `rate` is its mean then. replay: due instants (ns from the stage's start) and
+    the measured window of a stored stage, instead of an arrival process.
+    """
 
     kind: str
     rate: float | None = None
     concurrency: int | None = None
     arrival: Arrival = POISSON
+    ramp: Ramp | None = None
+    replay: ReplayStage | None = None
 
     @property
     def name(self) -> str:
         if self.kind == "closed":
             return f"c{self.concurrency}"
+        if self.replay is not None:
+            return f"replay {self.replay.name}"
+        if self.ramp is not None:
+            return str(self.ramp)
         return "trace" if self.rate is None else f"{self.rate:g}/s"
 
 
@@ -72,7 +96,9 @@ class EngineSpec:
 class RunSpec:
     """One run. Exactly one of `url` and `engine`; `duration_ns` or `requests` is a stage's measured length.
 
-    data: a workload file, or None for made prompts of `isl` input and `osl` output tokens.
+    data: a workload file, or None for made prompts of `isl` input and `osl` output tokens. stage_limit_ns: longest
+    sending phase of a stage. abort_ns: a stage in which every request failed for so long ends the run. replay: a run
+    directory whose items and due instants are used.
     """
 
     loads: tuple[Load, ...]
@@ -85,7 +111,14 @@ class RunSpec:
     requests: int | None = None
     warmup: Warmup = Warmup()
     drain_ns: int = 30 * NS_PER_S
-    think_ns: int = 0
+    think: ThinkTime = AT_ONCE
+    trace: TraceShape = AS_IT_IS
+    abandon: tuple[Abandon, ...] = ()
+    pacing: str = "normal"
+    stage_limit_ns: int | None = None
+    abort_ns: int | None = None
+    source_addresses: tuple[str, ...] = ()
+    replay: Path | None = None
     max_inflight: int | None = None
     timeouts: Timeouts = field(default_factory=Timeouts)
     headers: dict[str, str] = field(default_factory=dict)
@@ -101,6 +134,7 @@ class RunSpec:
     select: str = "point"
     percentiles: tuple[float, ...] = (50, 90, 95, 99)
     workers: int = 1
+    cluster: str | None = None
     keep_text: bool = False
     kernel_stamps: bool = True
     transport: str = "auto"

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchlab.campaign.spec import EngineSpec, Load, RunSpec, parse_warmup
+from benchlab.campaign.spec import EngineSpec, RunSpec, parse_warmup
+from benchlab.cli.loads import parse_loads, parse_shapes, words
 from benchlab.clients.apis import APIS, key_headers
 from benchlab.clients.base import Timeouts
 from benchlab.clients.endpoint import parse_endpoint
 from benchlab.clients.transports import TRANSPORTS
 from benchlab.errors import NotComparableError, UsageError
 from benchlab.launch.launch_file import load_launch_file
-from benchlab.loadgen.arrivals import Arrival, parse_arrival
 from benchlab.records.manifest import read_json
 from benchlab.selection.slo import (
     parse_assertion,
@@ -23,11 +23,10 @@ from benchlab.selection.slo import (
     parse_slos,
     percentiles_with,
 )
-from benchlab.units import NS_PER_S, parse_duration_ns, parse_rate, parse_share
+from benchlab.units import NS_PER_S, parse_duration_ns, parse_share
 from benchlab.workload.find import resolve
 
 MAX_WORKERS = 64
-_DEFAULT_USERS = (1, 4, 16)
 _DEFAULT_DURATION_NS = 60 * NS_PER_S
 
 
@@ -48,7 +47,7 @@ def build(
     if url:
         parse_endpoint(url)
     duration_ns, requests = _length(flags)
-    loads = _loads(flags, sweep=sweep)
+    loads, shapes = parse_loads(flags, sweep=sweep), parse_shapes(flags)
     judging = judging_options(flags)
     percentiles = _percentiles(flags["percentiles"])
     clauses = [*judging["objectives"], *judging["gates"], *judging["max_regression"]]
@@ -66,7 +65,7 @@ def build(
         requests=requests,
         warmup=parse_warmup(flags["warmup"], duration_ns=duration_ns, requests=requests),
         drain_ns=parse_duration_ns(flags["drain"], flag="--drain", allow_zero=True),
-        think_ns=parse_duration_ns(flags["think"], flag="--think", allow_zero=True) if flags["think"] else 0,
+        **shapes,
         max_inflight=flags["max_inflight"],
         timeouts=parse_timeouts(flags["timeout"]),
         headers=parse_headers(flags["header"] or [], flags["api"]),
@@ -80,6 +79,7 @@ def build(
         select=one_of(flags["select"], ("point", "proved"), "--select"),
         percentiles=tuple(percentiles_with(percentiles, clauses)),
         workers=_workers(flags["workers"]),
+        cluster=_cluster(flags),
         keep_text=flags["keep_text"],
         lenient=flags["lenient"],
         allow_unknown=flags["allow_unknown"],
@@ -163,15 +163,16 @@ def _length(flags: Mapping[str, Any]) -> tuple[int | None, int | None]:
     return parse_duration_ns(duration, flag="--duration"), None
 
 
-def _loads(flags: Mapping[str, Any], *, sweep: bool) -> list[Load]:
-    arrival = parse_arrival(flags["arrival"])
-    loads = [Load("open", rate=rate, arrival=arrival) for rate in _rates(flags["rate"])]
-    loads += [Load("closed", concurrency=users) for users in _users(flags["concurrency"])]
-    if not loads and arrival.kind == "trace":
-        loads = [Load("open", arrival=Arrival("trace"))]
-    if not loads and sweep:
-        raise UsageError("a sweep needs loads", where="-r/--rate, -c/--concurrency", hint="write -r 1,2,4 or -c 1,4,16")
-    return loads or [Load("closed", concurrency=users) for users in _DEFAULT_USERS]
+def _cluster(flags: Mapping[str, Any]) -> str | None:
+    text = flags.get("cluster")
+    if text is None:
+        return None
+    if flags["workers"] == "auto":
+        hint = "write --workers 2, of each node; `benchlab doctor` there tells what one carries"
+        raise UsageError("is sized by this host, and the load comes from others", where="--workers auto", hint=hint)
+    from benchlab.loadgen.cluster_ray import check_address
+
+    return check_address(text)
 
 
 def _workers(text: str) -> int:
@@ -181,27 +182,6 @@ def _workers(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= MAX_WORKERS:
         raise UsageError(f"'{text}' is no number of workers", where="--workers", hint=f"1 to {MAX_WORKERS}, or auto")
     return int(text)
-
-
-def _words(text: str | None) -> list[str]:
-    return [word.strip() for word in (text or "").split(",") if word.strip()]
-
-
-def _rates(text: str | None) -> list[float]:
-    if text is not None and not _words(text):
-        raise UsageError("no rate was given", where="-r/--rate", hint="write -r 1,2,4")
-    return [parse_rate(word, flag="-r/--rate") for word in _words(text)]
-
-
-def _users(text: str | None) -> list[int]:
-    users: list[int] = []
-    for word in _words(text):
-        if not word.isdecimal() or int(word) < 1:
-            raise UsageError(f"'{word}' is no number of users", where="-c/--concurrency", hint="write -c 1,4,16")
-        users.append(int(word))
-    if text is not None and not users:
-        raise UsageError("no number of users was given", where="-c/--concurrency", hint="write -c 1,4,16")
-    return users
 
 
 def _engine(flags: Mapping[str, Any]) -> EngineSpec:
@@ -255,7 +235,7 @@ def _labels(texts: Sequence[str]) -> dict[str, str]:
 
 def _percentiles(text: str) -> list[float]:
     found: list[float] = []
-    for word in _words(text.replace("p", "")):
+    for word in words(text.replace("p", "")):
         try:
             value = float(word)
         except ValueError:
@@ -274,7 +254,7 @@ def parse_timeouts(text: str) -> Timeouts:
         return Timeouts(total_ns=parse_duration_ns(text, flag="--timeout"))
     names = {"connect": "connect_ns", "first": "first_content_ns", "gap": "gap_ns", "total": "total_ns"}
     given: dict[str, int] = {}
-    for word in _words(text):
+    for word in words(text):
         name, _, value = word.partition("=")
         if name not in names:
             raise UsageError(f"'{name}' is no timeout", where="--timeout", hint=f"one of {', '.join(names)}")

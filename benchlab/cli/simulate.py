@@ -60,6 +60,7 @@ _OWN = (
 )
 _SHARED = (
     "data", "isl", "osl", "lenient", "allow_unknown", "block_tokens", "time_unit", "rate", "concurrency", "arrival",
+    "burstiness", "ramp", "trace_scale", "trace_clip", "trace_loop", "trace_spread",
     "duration", "requests", "warmup", "drain", "think", "max_inflight", "timeout", "seed", "arrival_seed", "cache",
     "slo", "slo_target", "objective", "select", "percentiles", "assertion", "max_regression", "baseline", "out",
     "label", "form", "progress", "quiet", "verbose", "dry_run",

@@ -7,11 +7,13 @@ response byte is replaced once, with the clock still running, and counted. Envir
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import cycle
 
 from benchlab.clients.base import ByteLimits, ClientCounts, Timeouts
 from benchlab.clients.connection import Connection, Tls
@@ -33,10 +35,14 @@ _CLIENT_FAULTS = {
     errno.ENOBUFS: "this host has no buffers left for sockets",
     errno.ENOMEM: "this host has no memory left for sockets",
 }
+_BIND_ADDRESS_NO_PORT = 24
+"""IP_BIND_ADDRESS_NO_PORT of Linux."""
 
 
 class NativeClient:
-    """One endpoint over our own sockets. Made inside a running loop."""
+    """One endpoint over our own sockets. Made inside a running loop. sources: local addresses to connect from, in
+    turn; none: the system chooses.
+    """
 
     def __init__(
         self,
@@ -49,7 +55,9 @@ class NativeClient:
         limits: ByteLimits | None = None,
         stamps: Stamps | None = None,
         tls: ssl.SSLContext | None = None,
+        sources: Sequence[str] = (),
     ) -> None:
+        self._sources = cycle(sources) if sources else None
         self._endpoint, self._dialect, self._clock = endpoint, dialect, clock
         self._timeouts, self._limits = timeouts or Timeouts(), limits or ByteLimits()
         self._tls = (tls or ssl.create_default_context()) if endpoint.scheme == "https" else None
@@ -73,7 +81,8 @@ class NativeClient:
         return kept[1]
 
     async def stream(self, item: WorkloadItem, recorder: Recorder) -> None:
-        body = self.prepare(item)
+        kept = self._bodies.get(id(item))
+        body = kept[1] if kept is not None else self._dialect.body(item)  # what was not prepared is not kept
         request = b"%s%s\r\nContent-Length: %d\r\n\r\n%s" % (
             self._head,
             recorder.identity.request_id.encode("ascii", "replace"),
@@ -168,6 +177,8 @@ class NativeClient:
                 sock.setblocking(False)
                 self._stamps.ask(sock)
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                if self._sources is not None:
+                    self._bind(sock, next(self._sources))
                 await self._loop.sock_connect(sock, address)
                 tls = None
                 if self._tls is not None:
@@ -187,6 +198,13 @@ class NativeClient:
             limit = self._limits.headers
             return Connection(self._loop, sock, self._stamps, self._clock, tls, max_header_bytes=limit)
         raise failure or OSError(errno.EADDRNOTAVAIL, "the endpoint has no address")
+
+    @staticmethod
+    def _bind(sock: socket.socket, source: str) -> None:
+        """Connect from this address; its port is chosen at the connect, so that each target has all of them."""
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.IPPROTO_IP, _BIND_ADDRESS_NO_PORT, 1)
+        sock.bind((source, 0))
 
 
 def explain_connect_error(error: OSError) -> tuple[str, str]:

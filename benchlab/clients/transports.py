@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ssl
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from benchlab.clients.base import ByteLimits, Timeouts
 from benchlab.clients.dialect import Dialect
@@ -38,8 +38,10 @@ def make_client(
     timeouts: Timeouts | None = None,
     limits: ByteLimits | None = None,
     tls: ssl.SSLContext | None = None,
+    sources: Sequence[str] = (),
 ) -> NativeClient | PortableClient:
-    """A client over `transport`, one of `TRANSPORTS`. Made inside a running loop. `stamps` are native's alone."""
+    """A client over `transport`, one of `TRANSPORTS`. Made inside a running loop. `stamps` and `sources` (local
+    addresses to connect from) are native's alone."""
     name = resolve_transport(transport)
     if name == "native":
         return NativeClient(
@@ -51,6 +53,7 @@ def make_client(
             limits=limits,
             stamps=stamps,
             tls=tls,
+            sources=sources,
         )
     if name == "aiohttp":
         stamps.close()

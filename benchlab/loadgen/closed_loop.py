@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 
-from benchlab.loadgen.plan import Dropped, Due
+from benchlab.loadgen.plan import Dropped, Due, PlanFacts
 from benchlab.records.event import Outcome
 from benchlab.units import NS_PER_MS, NS_PER_S
 
@@ -102,3 +102,6 @@ class ClosedLoop:
     def dropped(self) -> list[Dropped]:
         """A closed loop plans nothing that it does not send."""
         return []
+
+    def facts(self) -> PlanFacts:
+        return PlanFacts(None, self.backoff.times, self.backoff.ns)

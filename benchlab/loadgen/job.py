@@ -8,6 +8,8 @@ from typing import IO, Any
 
 import msgspec
 
+from benchlab.loadgen.abandon import Abandon
+from benchlab.loadgen.think import ThinkTime
 from benchlab.workload.item import WorkloadItem
 
 _LENGTH_BYTES = 8
@@ -35,6 +37,8 @@ class WorkerJob(msgspec.Struct, tag="job"):
     keep_text: bool = False
     kernel_stamps: bool = True
     transport: str = "auto"
+    source_addresses: list[str] = []
+    """Connections are made from these in turn; none: the system chooses."""
     salt: str | None = None
     """Cold cache: items that come round again get this salt and their round, so that no prompt is met twice."""
 
@@ -55,8 +59,22 @@ class StageJob(msgspec.Struct, tag="stage"):
     count: int | None = None
     first: int = 0
     step: int = 1
-    think_ns: int = 0
+    think: ThinkTime = ThinkTime()
+    seed: int = 0
+    """Of everything that is drawn while the stage runs (think times, who abandons): the seed of arrivals."""
+    sessions: bool = False
+    """Each arrival and each turn of a user is a whole session; `sequences`, `first` and `step` number sessions."""
+    keep_times: bool = False
+    """Later turns are due no earlier than their own arrival times (traces)."""
     max_inflight: int | None = None
+    permits: str | None = None
+    """Folder of the shared memory through which `workers` workers keep `max_inflight` together; None: it is this
+    worker's own."""
+    workers: int = 1
+    abandon: list[Abandon] = []
+    precise: bool = False
+    limit_ns: int | None = None
+    """The sending phase is ended at this time after the start, whatever is left to send."""
     held_in_drain: bool = False
     """A stage of so many requests sends what the cap held back until its drain is over; one of so much time does
     not: what was not sent by its end stays `not_sent`."""
@@ -84,7 +102,8 @@ class StageReport(msgspec.Struct, tag="report"):
     """How the client itself fared in a stage (its part of the certificate).
 
     cpu_s, wall_s, events_sending: of the sending phase, since an idle drain would make a busy client look idle.
-    stopped: why it was ended early, `stopped_ns` after its start; None if it was not.
+    stopped: why it was ended early, `stopped_ns` after its start; None if it was not. sessions: how many were begun.
+    backoff_times, backoff_ns: pauses of users after connection errors.
     """
 
     stage: int
@@ -105,6 +124,9 @@ class StageReport(msgspec.Struct, tag="report"):
     stopped: str | None = None
     stopped_ns: int | None = None
     events_sending: int = 0
+    sessions: int | None = None
+    backoff_times: int = 0
+    backoff_ns: int = 0
 
 
 class Failed(msgspec.Struct, tag="failed"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchlab.loadgen.plan import Dropped, Due
+from benchlab.loadgen.plan import Dropped, Due, PlanFacts
 from benchlab.records.event import Outcome
 
 
@@ -39,3 +39,6 @@ class OpenLoop:
     def dropped(self) -> list[Dropped]:
         """What lies beyond a stop is no part of the stage any more: its manifest says that it was cut short."""
         return []
+
+    def facts(self) -> PlanFacts:
+        return PlanFacts()

@@ -33,6 +33,15 @@ class Dropped:
     kind: str
 
 
+@dataclass(frozen=True, slots=True)
+class PlanFacts:
+    """What a plan has done so far. sessions: begun, None where it knows none. backoff: after connection errors."""
+
+    sessions: int | None = None
+    backoff_times: int = 0
+    backoff_ns: int = 0
+
+
 class LoadPlan(Protocol):
     """What a driver needs of a load shape."""
 
@@ -54,4 +63,8 @@ class LoadPlan(Protocol):
 
     def dropped(self) -> list[Dropped]:
         """What became known since the last call never to be due. Every planned request is taken or dropped, once."""
+        ...
+
+    def facts(self) -> PlanFacts:
+        """For the report of the stage."""
         ...

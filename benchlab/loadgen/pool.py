@@ -66,6 +66,12 @@ class _Worker:
 class WorkerPool:
     """Worker processes for the length of a run. Use as a context manager: they are ended whatever happens."""
 
+    lead_ns = 0
+    """How much longer before its start a stage must be given out than to processes of this host."""
+    lost = ""
+    lost_workers: frozenset[int] = frozenset()
+    """As `cluster_pool.ClusterPool`: here a worker that is lost ends the run."""
+
     def __init__(self, jobs: Sequence[WorkerJob], *, logs: Path) -> None:
         self._inbox: queue.Queue[tuple[int, FromWorker | None]] = queue.Queue()
         self._workers: list[_Worker] = []

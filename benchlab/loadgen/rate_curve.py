@@ -93,7 +93,7 @@ class RateCurve:
         first, last = self._ramp.rates[0], self._ramp.rates[-1]
         if self._ramp.law == "step":
             index = np.minimum((x / self._span_s * len(self._ramp.rates)).astype(int), len(self._ramp.rates) - 1)
-            return np.asarray(self._ramp.rates)[index]
+            return np.asarray(np.asarray(self._ramp.rates)[index], dtype=np.float64)
         if self._ramp.law == "exp":
             return np.asarray(first * (last / first) ** (x / self._span_s))
         if self._ramp.law == "sine":
@@ -144,10 +144,10 @@ class RateCurve:
 
     def _steps(self) -> tuple[Floats, Floats]:
         assert self._ramp is not None
-        rates = np.asarray(self._ramp.rates)
+        rates = np.asarray(self._ramp.rates, dtype=np.float64)
         part = self._span_s / len(rates)
-        knots = np.arange(len(rates) + 1) * part
-        return knots, np.concatenate(([0.0], np.cumsum(rates * part)))
+        knots = np.arange(len(rates) + 1, dtype=np.float64) * part
+        return knots, np.asarray(np.concatenate(([0.0], np.cumsum(rates * part))), dtype=np.float64)
 
     def _inverse(self, u: Floats) -> Floats:
         """x in the ramp at which u arrivals are expected."""

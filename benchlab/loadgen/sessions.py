@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from benchlab.loadgen.closed_loop import Backoff
-from benchlab.loadgen.plan import Dropped, Due
+from benchlab.loadgen.plan import Dropped, Due, PlanFacts
 from benchlab.loadgen.session_graph import SessionGraph
 from benchlab.records.event import Outcome
 
@@ -126,6 +126,9 @@ class Sessions:
     def dropped(self) -> list[Dropped]:
         found, self._dropped = self._dropped, []
         return found
+
+    def facts(self) -> PlanFacts:
+        return PlanFacts(self.begun, self.backoff.times, self.backoff.ns)
 
     # -- sessions
 

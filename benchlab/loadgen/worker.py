@@ -12,6 +12,8 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO
 
@@ -28,6 +30,8 @@ from benchlab.loadgen.driver import Driver
 from benchlab.loadgen.job import Failed, Quit, Ready, StageJob, StopStage, ToWorker, WorkerJob, receive_in_worker, send
 from benchlab.loadgen.open_loop import OpenLoop
 from benchlab.loadgen.plan import LoadPlan
+from benchlab.loadgen.session_graph import SessionGraph
+from benchlab.loadgen.sessions import Sessions
 from benchlab.records.record import Identity
 from benchlab.records.recorder import Recorder
 from benchlab.records.schema import requests_batch
@@ -69,7 +73,14 @@ async def _serve(job: WorkerJob, commands: IO[bytes], replies: IO[bytes], loop_n
     timeouts = Timeouts(job.connect_timeout_ns, job.first_content_timeout_ns, job.gap_timeout_ns, job.total_timeout_ns)
     endpoint = parse_endpoint(job.url)
     client = make_client(
-        transport, endpoint, dialect, clock=clock, headers=job.headers, timeouts=timeouts, stamps=stamps
+        transport,
+        endpoint,
+        dialect,
+        clock=clock,
+        headers=job.headers,
+        timeouts=timeouts,
+        stamps=stamps,
+        sources=job.source_addresses,
     )
     for item in job.items:
         client.prepare(item)
@@ -95,7 +106,7 @@ async def _serve(job: WorkerJob, commands: IO[bytes], replies: IO[bytes], loop_n
     try:
         while not isinstance(message := await queue.get(), Quit):
             if isinstance(message, StageJob):  # a stop may come when this worker's slice is done already
-                await _stage(message, driver, stamps, queue, replies)
+                await _stage(message, job.items, driver, stamps, queue, replies)
     finally:
         tracker.cancel()
         try:
@@ -110,11 +121,16 @@ def _rehearse() -> None:
 
 
 async def _stage(
-    stage: StageJob, driver: Driver, stamps: Stamps, queue: asyncio.Queue[ToWorker], replies: IO[bytes]
+    stage: StageJob,
+    items: Sequence[WorkloadItem],
+    driver: Driver,
+    stamps: Stamps,
+    queue: asyncio.Queue[ToWorker],
+    replies: IO[bytes],
 ) -> None:
     """Run one stage while listening for a stop; a parent that is gone stops it without a drain."""
     num_steps = len(stamps.steps)
-    running = asyncio.create_task(driver.run(stage, make_plan(stage)))
+    running = asyncio.create_task(driver.run(stage, make_plan(stage, items)))
     while not running.done():
         listening = asyncio.create_task(queue.get())
         await asyncio.wait([running, listening], return_when=asyncio.FIRST_COMPLETED)
@@ -135,8 +151,23 @@ async def _stage(
         send(replies, report)
 
 
-def make_plan(stage: StageJob) -> LoadPlan:
-    """The plan that a stage's slice describes."""
+def make_plan(stage: StageJob, items: Sequence[WorkloadItem] = ()) -> LoadPlan:
+    """The plan that a stage's slice describes. items: the workload, which sessions need."""
+    think = partial(stage.think.draw, stage.seed, stage.stage)
+    if stage.sessions:
+        return Sessions(
+            SessionGraph(items),
+            offset=stage.offset,
+            at_ns=stage.at_ns,
+            numbers=stage.sequences,
+            users=stage.users,
+            count=stage.count,
+            first=stage.first,
+            step=stage.step,
+            until_ns=stage.until_ns,
+            think=think,
+            keep_times=stage.keep_times,
+        )
     if stage.kind == "open":
         return OpenLoop(stage.at_ns, stage.sequences, stage.sequences)
     return ClosedLoop(
@@ -144,26 +175,26 @@ def make_plan(stage: StageJob) -> LoadPlan:
         lambda sequence: sequence,
         until_ns=stage.until_ns,
         count=stage.count,
-        think_ns=stage.think_ns,
+        think_ns=stage.think.first if stage.think.law == "constant" else think,
         first=stage.first,
         step=stage.step,
     )
 
 
 class ItemSource:
-    """Position in the workload -> item. It goes round beyond its end; with a salt, each round has its own prompts."""
+    """Position in the workload -> item. It goes round beyond its end; with a salt, each round has its own prompts.
+
+    A salted prompt is made when it is asked for and kept by nobody: it is sent once, and a long run has very many.
+    """
 
     def __init__(self, job: WorkerJob) -> None:
         self._items, self._salt = job.items, job.salt
-        self._rounds: dict[int, WorkloadItem] = {}
 
     def __call__(self, position: int) -> WorkloadItem:
         turn, index = divmod(position, len(self._items))
         if turn == 0 or self._salt is None:
             return self._items[index]
-        if position not in self._rounds:
-            self._rounds[position] = salted(self._items[index], f"{self._salt}-{turn}")
-        return self._rounds[position]
+        return salted(self._items[index], f"{self._salt}-{turn}")
 
 
 def _commands(pipe: IO[bytes]) -> asyncio.Queue[ToWorker]:

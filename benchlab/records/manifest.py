@@ -13,12 +13,17 @@ keys (all `_ns` from t0 of the host that made the requests):
     seeds {arrival, content} · sampling {...} · timeouts {connect_ns, first_content_ns, gap_ns, total_ns}
     client {transport, loop, python, platform, stamp_source, cpus, proxies_ignored [names], ...}
     stages [{stage, name, kind: open | closed, offered_rps, concurrency, arrival, warmup, planned,
-             start_ns, w0_ns, w1_ns, drain_end_ns, complete, why,
+             shape {ramp, trace {scale, clip_s, loop, spread_s}, think, sessions {in_workload, planned, asked_per_s},
+                    abandon [...], replay, stage_limit_s, abort_after_s: what has no part in it is null},
+             aborted (by which rule, where one ended it), start_ns, w0_ns, w1_ns, drain_end_ns, complete, why,
              workers [{worker, cpu_s, wall_s, events_sending (all three of the sending phase), loop_lag_ms {p50, p99,
                        max}, events, merged_chunks, connections, retries, offset_error_ns, clock_steps_ns,
-                       cap {max_inflight, held}, peak_inflight}]}]
+                       cap {max_inflight, held}, peak_inflight, sessions, backoff {times, ns}}]}]
     slo {clauses [...], target} · objectives [...] · percentiles [...]
     telemetry {sources [...], notes [...], period_ns, gaps [...]}
+    hosts [{name, node, address, workers [...], python, benchlab, t0 {monotonic_ns, wall_ns} of that host,
+            clock [{at_ns, offset_ns, error_ns, trips}], lost {at_ns, why, sending, requests} or null, ...}], only of a
+            run whose load came from several hosts
     host {name, cpu, cores, memory_bytes, kernel, ...} · git {commit, dirty} or null
 """
 

@@ -179,6 +179,9 @@ class Simulation:
 
     def _stop_sending(self) -> None:
         self._sending = False
+        if self._until != _NEVER:
+            self._plan.stop(self._until - self._job.start_ns)  # what follows an answer of the drain is no part of it
+            self._account_dropped()
         if not self._job.held_in_drain:
             self._give_up_held(self._until)
 
@@ -188,18 +191,7 @@ class Simulation:
         job = self._job
         turn, index = divmod(job.offset + due.sequence, len(self._items))
         item = self._items[index]
-        who = Identity(
-            request_id=f"s{job.stage}-{due.sequence}",
-            stage=job.stage,
-            item_id=item.id,
-            intended_ns=job.start_ns + due.at_ns,
-            session_id=item.session,
-            turn=item.turn,
-            tenant=item.tenant,
-            tags=tuple(item.tags),
-            requested_tokens=item.output_tokens,
-            host=HOST,
-        )
+        who = self._identity(due, item)
         recorder = Recorder(who)
         recorder.stamp_source = HOST
         recorder.dispatched_ns = who.intended_ns
@@ -209,6 +201,20 @@ class Simulation:
             self._held.append(flight)
         else:
             self._send(flight, who.intended_ns)
+
+    def _identity(self, due: Due, item: WorkloadItem) -> Identity:
+        return Identity(
+            request_id=f"s{self._job.stage}-{due.sequence}",
+            stage=self._job.stage,
+            item_id=item.id,
+            intended_ns=self._job.start_ns + due.at_ns,
+            session_id=item.session,
+            turn=item.turn,
+            tenant=item.tenant,
+            tags=tuple(item.tags),
+            requested_tokens=item.output_tokens,
+            host=HOST,
+        )
 
     def _prompt(self, index: int) -> tuple[int, ...]:
         found = self._prompts.get(index)
@@ -322,8 +328,20 @@ class Simulation:
 
     def _record(self, flight: _Flight, at_ns: int) -> None:
         self._requests += 1
-        self._sink(flight.recorder.record(0))
-        self._plan.ended(flight.due, at_ns - self._job.start_ns)
+        record = flight.recorder.record(0)
+        self._sink(record)
+        self._plan.ended(flight.due, at_ns - self._job.start_ns, record.outcome)
+        self._account_dropped()
+
+    def _account_dropped(self) -> None:
+        """Records for requests that will never be due."""
+        for dropped in self._plan.dropped():
+            item = self._items[(self._job.offset + dropped.due.sequence) % len(self._items)]
+            recorder = Recorder(self._identity(dropped.due, item))
+            recorder.stamp_source = HOST
+            recorder.fail(Outcome.NOT_SENT, dropped.why, ns=recorder.identity.intended_ns, kind=dropped.kind)
+            self._requests += 1
+            self._sink(recorder.record(0))
 
     def _cancel(self, name: str) -> None:
         self.engine.cancel(name, self.clock.now_ns)

@@ -10,6 +10,7 @@ import pytest
 
 from benchlab.errors import StorageError
 from benchlab.loadgen.driver import Driver
+from benchlab.loadgen.think import ThinkTime
 from benchlab.records.event import Outcome
 from benchlab.records.record import Record
 from benchlab.records.spool import Spool
@@ -151,7 +152,7 @@ def test_a_closed_loop_keeps_so_many_in_flight(tmp_path: Path, users: int) -> No
 
 
 def test_a_user_thinks_before_its_next(tmp_path: Path) -> None:
-    (done,) = drive(tmp_path, FakeClient(), closed_job(1, count=4, think_ns=80 * NS_PER_MS))
+    (done,) = drive(tmp_path, FakeClient(), closed_job(1, count=4, think=ThinkTime(first=80 * NS_PER_MS)))
 
     records = sorted(done.records, key=lambda r: r.intended_ns)
     for before, after in itertools.pairwise(records):

@@ -10,6 +10,7 @@ from hypothesis import settings as hypothesis
 from hypothesis import strategies as st
 
 from benchlab.errors import UsageError
+from benchlab.loadgen.think import ThinkTime
 from benchlab.records.event import Kind, Outcome
 from benchlab.workload.ids import token_ids
 from benchlab.workload.item import WorkloadItem
@@ -252,7 +253,7 @@ def test_refused_users_who_ask_again_at_once_do_not_stop_the_clock():
 
 
 def test_a_closed_loop_thinks_and_ends_by_count_or_by_time():
-    found = simulated(settings(), items((2, 4)), closed_stage(1, count=3, think_ns=7 * MS))
+    found = simulated(settings(), items((2, 4)), closed_stage(1, count=3, think=ThinkTime(first=7 * MS)))
     # The same prompt again has no full block to find: each takes 2 + 3 x 2 ms.
     assert [r.sent_ns for r in found.records.values()] == [0, 15 * MS, 30 * MS]
     assert found.ends[0].end_ns == 38 * MS
