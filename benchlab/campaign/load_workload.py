@@ -35,7 +35,7 @@ def load_workload(spec: RunSpec) -> Workload:
     if not workload.items:
         raise UsageError("the workload holds no request", where=str(spec.data))
     workload = _clipped(workload, spec)
-    return replace(workload, items=in_sessions(workload.items)) if spec.replay is None else workload
+    return replace(workload, items=in_sessions(workload.items))
 
 
 def _clipped(workload: Workload, spec: RunSpec) -> Workload:

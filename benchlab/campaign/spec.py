@@ -20,10 +20,13 @@ POISSON, AT_ONCE, AS_IT_IS = Arrival("poisson"), ThinkTime(), TraceShape()
 
 @dataclass(frozen=True, slots=True)
 class ReplayStage:
-    """When the requests of a stored stage were due, and its window; ns from the stage's start."""
+    """When the requests of a stored stage were due, their sequence numbers and items, and its window; ns from the
+    stage's start."""
 
     name: str
     at_ns: tuple[int, ...]
+    sequences: tuple[int, ...]
+    item_ids: tuple[str, ...]
     w0_ns: int
     w1_ns: int
 

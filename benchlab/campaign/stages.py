@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from benchlab.campaign.replay import place_of
 from benchlab.campaign.session_stages import SessionTimes, closed_sessions, open_sessions, trace_sessions
 from benchlab.campaign.spec import Load, RunSpec, Warmup
 from benchlab.errors import UsageError
@@ -40,6 +41,8 @@ class Stage:
     warmup_requests: int
     graph: SessionGraph | None = field(default=None, compare=False, repr=False)
     session_items: int | None = None
+    place: int | None = None
+    """Where in the workload a replayed stage begins; None: wherever the stage before it came to."""
 
     @property
     def planned(self) -> int | None:
@@ -130,7 +133,9 @@ def _plan(index: int, load: Load, spec: RunSpec, items: Sequence[WorkloadItem]) 
         return _closed(index, load, spec)
     if load.replay is not None:
         stored = load.replay
-        return Stage(index, load, stored.at_ns, stored.w1_ns, stored.w0_ns, stored.w1_ns, None, 0)
+        until = max(stored.w1_ns, stored.at_ns[-1] + 1)
+        place = place_of(stored, items)
+        return Stage(index, load, stored.at_ns, until, stored.w0_ns, stored.w1_ns, None, 0, place=place)
     if load.arrival.kind == "trace":
         return _from_trace(index, load, spec, _trace_times(load, spec, items))
     draw = _draw(index, load, spec)
@@ -220,6 +225,8 @@ def slices(stage: Stage, spec: RunSpec, *, start_ns: int, offset: int, permits: 
     places = [limit for limit in (stage.load.concurrency, spec.max_inflight) if limit is not None]
     shared = permits is not None and spec.max_inflight is not None and spec.workers > 1
     n = min([spec.workers, *(places[:1] if stage.load.kind == "closed" else [] if shared else places)])
+    replay = stage.load.replay
+    sequences: Sequence[int] = range(len(stage.at_ns)) if replay is None else replay.sequences
     jobs: list[StageJob] = []
     for worker in range(spec.workers):
         busy = worker < n
@@ -236,7 +243,7 @@ def slices(stage: Stage, spec: RunSpec, *, start_ns: int, offset: int, permits: 
                 drain_ns=spec.drain_ns,
                 offset=offset,
                 at_ns=list(stage.at_ns[worker::n]) if busy else [],
-                sequences=list(range(worker, len(stage.at_ns), n)) if busy else [],
+                sequences=list(sequences[worker::n]) if busy else [],
                 users=users,
                 count=None if stage.count is None else _share(stage.count, worker, n) if busy else 0,
                 first=worker,
@@ -258,7 +265,10 @@ def slices(stage: Stage, spec: RunSpec, *, start_ns: int, offset: int, permits: 
 
 
 def first_item(stage: Stage, offset: int, items: int) -> int:
-    """Where in the workload a stage begins, `offset` of its requests being used: there, but a trace at its first."""
+    """Where in the workload a stage begins, `offset` of its requests being used: there, but a trace at its first, and a
+    replayed stage where it began then."""
+    if stage.place is not None:
+        return offset + (stage.place - offset) % items
     trace = stage.load.kind == "open" and stage.load.arrival.kind == "trace"
     return -(-offset // items) * items if trace else offset
 
@@ -268,7 +278,11 @@ def num_used(jobs: Sequence[StageJob], begun: Sequence[int], graph: SessionGraph
 
     begun: requests of each worker, or, with a graph, sessions.
     """
-    ends = [job.first + (sent - 1) * job.step + 1 for job, sent in zip(jobs, begun, strict=True) if sent]
+    ends = [
+        (max(job.sequences[:sent]) if job.sequences else job.first + (sent - 1) * job.step) + 1
+        for job, sent in zip(jobs, begun, strict=True)
+        if sent
+    ]
     last = max(ends, default=0)
     if graph is None or not last:
         return last

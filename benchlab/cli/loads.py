@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from benchlab.campaign.spec import Load
+from benchlab.campaign.spec import Load, RunSpec, Warmup
 from benchlab.clients.transports import resolve_transport
 from benchlab.errors import UsageError
 from benchlab.loadgen.abandon import check_rules, parse_abandon
@@ -70,6 +72,38 @@ def parse_shapes(flags: Mapping[str, Any]) -> dict[str, Any]:
         "stage_limit_ns": _stage_limit(flags),
         "abort_ns": _time_or_none(flags.get("abort_after", "none"), "--abort-after"),
     }
+
+
+_NOT_WITH_REPLAY = {
+    "rate": "-r/--rate", "concurrency": "-c/--concurrency", "ramp": "--ramp", "duration": "--duration",
+    "requests": "-n/--requests", "isl": "--isl", "osl": "--osl", "burstiness": "--burstiness", "think": "--think",
+    "trace_clip": "--trace-clip",
+}  # fmt: skip
+
+
+def with_replay(spec: RunSpec, flags: Mapping[str, Any]) -> RunSpec:
+    """The specification with the stages, items and seeds of a stored run. Raises UsageError."""
+    from benchlab.campaign.replay import read_replay
+
+    other = [flag for name, flag in _NOT_WITH_REPLAY.items() if flags.get(name)]
+    other += ["--arrival"] * (flags["arrival"] != "poisson")
+    if other:
+        hint = "leave it out: the stored run says what is sent and when"
+        raise UsageError("a replay has its load already", where=f"--replay, {other[0]}", hint=hint)
+    found = read_replay(flags["replay"], data=spec.data if flags["data"] else None)
+    return replace(
+        spec,
+        loads=found.loads,
+        data=found.data,
+        isl=found.isl,
+        osl=found.osl,
+        seed=found.seed,
+        arrival_seed=found.arrival_seed,
+        cache=found.cache,
+        duration_ns=None,
+        warmup=Warmup(),
+        replay=Path(flags["replay"]),
+    )
 
 
 def _arrival(flags: Mapping[str, Any]) -> Arrival:

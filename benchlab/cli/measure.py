@@ -47,7 +47,7 @@ def measure(
     time_unit: Annotated[Text, typer.Option("--time-unit", help="s | ms | us | ns, for traces that do not say.", rich_help_panel=_LOAD)] = None,
     rate: Annotated[Text, typer.Option("-r", "--rate", "--request-rate", help="Open loop: requests (sessions, where the workload has them) per second: 2,4,8 or 1..32:x2 or 2..10:+2.", rich_help_panel=_LOAD)] = None,
     concurrency: Annotated[Text, typer.Option("-c", "--concurrency", "--max-concurrency", help="Closed loop: users: 1,4,16 or 1..32:x2.", rich_help_panel=_LOAD)] = None,
-    arrival: Annotated[str, typer.Option("--arrival", help="constant | poisson | gamma:CV | weibull:SHAPE | mmpp:high=3x,share=0.2,stay=5s (bursts) | trace", rich_help_panel=_LOAD)] = "poisson",
+    arrival: Annotated[str, typer.Option("--arrival", help="constant | poisson | gamma:CV | weibull:SHAPE | mmpp:KEY=VALUE,... (bursts; keys and defaults high=3x share=0.2 stay=5s) | trace", rich_help_panel=_LOAD)] = "poisson",
     burstiness: Annotated[Text, typer.Option("--burstiness", help="As --arrival gamma with CV 1/sqrt(B): 1 is Poisson, below it bursty.", rich_help_panel=_LOAD)] = None,
     ramp: Annotated[list[str] | None, typer.Option("--ramp", help="Open loop, rate changing in a stage: linear:2..20, exp:2..20, step:2,5,10, sine:2..20@30s; repeat.", rich_help_panel=_LOAD)] = None,
     trace_scale: Annotated[float | None, typer.Option("--trace-scale", help="Multiply the times of a trace: 0.5 is twice as fast.", rich_help_panel=_LOAD)] = None,

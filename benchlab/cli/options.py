@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchlab.campaign.spec import EngineSpec, RunSpec, parse_warmup
-from benchlab.cli.loads import parse_loads, parse_shapes, words
+from benchlab.cli.loads import parse_loads, parse_shapes, with_replay, words
 from benchlab.clients.apis import APIS, key_headers
 from benchlab.clients.base import Timeouts
 from benchlab.clients.endpoint import parse_endpoint
@@ -91,7 +91,7 @@ def build(
         scrape=flags["scrape"],
         command=tuple(argv),
     )
-    return spec, judging
+    return (with_replay(spec, flags) if flags.get("replay") else spec), judging
 
 
 def _data(flags: Mapping[str, Any]) -> Path | None:

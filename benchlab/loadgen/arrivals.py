@@ -81,7 +81,7 @@ def _figure(text: str, value: str, low: float, high: float, hint: str) -> float:
 
 def _parse_mmpp(text: str, value: str) -> Arrival:
     given = {"high": "3x", "share": "0.2", "stay": "5s"}
-    for word in filter(None, value.split(",")):
+    for word in filter(None, (word.strip() for word in value.split(","))):
         name, equals, one = word.partition("=")
         if name not in given or not equals:
             hint = "write mmpp:high=3x,share=0.2,stay=5s"

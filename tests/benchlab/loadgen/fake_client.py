@@ -105,6 +105,7 @@ def drive(
     meanwhile: Callable[[Driver], object] | None = None,
     after_s: float = 0.0,
     spool_class: type[Spool] = Spool,
+    items: Sequence[WorkloadItem] = ITEMS,
 ) -> list[Driven]:
     """Run stages one after another, each from 50 ms after it is given out, and read the spool back.
 
@@ -116,7 +117,7 @@ def drive(
         store = spool_class(folder / "spool", 0)
         driver = Driver(
             client,
-            item_at=lambda position: ITEMS[position % len(ITEMS)],
+            item_at=lambda position: items[position % len(items)],
             spool=store,
             counters=page,
             clock=CLOCK,
@@ -131,7 +132,7 @@ def drive(
                 job.start_ns = CLOCK.monotonic_ns() + NS_PER_S // 20
                 if meanwhile is not None and job is jobs[-1]:
                     asyncio.get_running_loop().call_later(0.05 + after_s, meanwhile, driver)
-                done.append((await driver.run(job, make_plan(job)), page.get()))
+                done.append((await driver.run(job, make_plan(job, items)), page.get()))
         finally:
             store.close()
             page.close()

@@ -4,7 +4,7 @@ it waits for has been answered."""
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchlab.errors import UsageError
@@ -102,6 +102,7 @@ def check(
             assert any(name in gone or ends[name][1] is not Outcome.OK for name in bad)
 
 
+@settings(deadline=None)
 @given(
     items=workloads(),
     starts=st.lists(st.integers(0, 6), min_size=1, max_size=6),
@@ -130,6 +131,7 @@ def test_every_item_of_a_begun_session_is_due_once_or_accounted_for(
             assert not dropped
 
 
+@settings(deadline=None)
 @given(
     items=workloads(),
     users=st.integers(1, 4),
@@ -214,6 +216,7 @@ def test_interleaved_sessions_are_put_together_in_their_order() -> None:
     assert SessionGraph(items).starts == [0, 2]
 
 
+@settings(deadline=None)
 @given(items=workloads(), rounds=st.integers(0, 3))
 def test_positions_and_sessions_name_each_other(items: list[WorkloadItem], rounds: int) -> None:
     graph = SessionGraph(items)

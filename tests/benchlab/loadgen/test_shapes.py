@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -98,6 +98,7 @@ def test_burstiness_is_the_shape_of_the_gaps() -> None:
 
 
 @pytest.mark.parametrize("text", RAMPS)
+@settings(deadline=None)
 @given(begin=st.floats(0, 50), span=st.floats(0.5, 500), at=st.lists(st.floats(0, 700), min_size=1, max_size=20))
 def test_a_curve_and_its_inverse_agree(text: str, begin: float, span: float, at: list[float]) -> None:
     curve = RateCurve(0.0, parse_ramp(text), begin_s=begin, span_s=span)
@@ -156,6 +157,7 @@ def test_what_is_no_ramp_is_refused(text: str) -> None:
         parse_ramp(text)
 
 
+@settings(deadline=None)
 @given(
     arrival=st.sampled_from(RANDOM),
     few=st.integers(1, 300),
