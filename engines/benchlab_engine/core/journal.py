@@ -5,7 +5,8 @@ last steps are kept in memory; the whole of it goes to a sink, entry by entry, a
 
     start   the scheduler's settings             submit   a request, and whether it was refused
     cancel  who was cancelled, and why           idle     somebody's time ran out while nothing could run
-    step    what was planned, the tokens that came, the times, what was free afterwards; error, if it failed
+    step    what was planned, the tokens that came, the times, what was free afterwards; error, if it failed, and
+            failed: whom it ended, null for all of its requests
 
 It must not change what it writes down.
 """
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -108,15 +109,23 @@ class Journal:
         """Nothing could run, but the time of some requests ran out."""
         self._put("idle", now_ns=now_ns)
 
-    def step(self, row: StepRow, tokens: Mapping[str, tuple[int, ...]], error: str | None = None) -> None:
-        """A step has been settled, or has failed; a failed one goes to the sink alone."""
+    def step(
+        self,
+        row: StepRow,
+        tokens: Mapping[str, tuple[int, ...]],
+        error: str | None = None,
+        failed: Sequence[str] | None = None,
+    ) -> None:
+        """A step has been settled, or has failed; a failed one goes to the sink alone. failed: who ended; None: all."""
         if error is None:
             while self.rows and (len(self.rows) == self.rows.maxlen or self._num_works > self._keep_works):
                 self._num_works -= len(self.rows.popleft().works)
             self.rows.append(row)
             self._num_works = self._num_works + len(row.works) if len(self.rows) > 1 else len(row.works)
         if self._sink is not None:
-            self._put("step", **row_entry(row), tokens={name: list(ids) for name, ids in tokens.items()}, error=error)
+            listed = {name: list(ids) for name, ids in tokens.items()}
+            ended = None if failed is None else list(failed)
+            self._put("step", **row_entry(row), tokens=listed, error=error, failed=ended)
 
     def _put(self, kind: str, **content: Any) -> None:
         if self._sink is not None:

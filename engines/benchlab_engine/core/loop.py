@@ -6,7 +6,7 @@ journal sees every cause. It must not know where requests come from, what comput
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from benchlab_engine.core.admission import Refusal
@@ -65,8 +65,9 @@ class Engine:
             result = self.runner.execute(plan)
         except Exception as error:  # a failed step ends its own requests, never the engine
             end_ns, said = self.clock(), f"{type(error).__name__}: {error}"
-            scheduler.fail(plan, end_ns)
-            self._write(plan, {}, start_ns, end_ns, said)
+            failed = _to_blame(error, plan)
+            scheduler.fail(plan, end_ns, failed)
+            self._write(plan, {}, start_ns, end_ns, said, failed)
             return StepOutcome(scheduler.take_news(), None, said)
         finally:
             self._in_step = False
@@ -81,7 +82,20 @@ class Engine:
         start_ns: int,
         end_ns: int,
         error: str | None = None,
+        failed: Sequence[str] | None = None,
     ) -> StepRow:
         row = row_of(plan, tokens, start_ns, end_ns, self.scheduler.counts())
-        self.journal.step(row, tokens, error)
+        self.journal.step(row, tokens, error, failed)
         return row
+
+
+def _to_blame(error: Exception, plan: StepPlan) -> tuple[str, ...] | None:
+    """The requests of the plan that the error names in `request_ids`; None, which is all, where it names none of them.
+
+    A runner that names some has made the plan's copies, and lets the others' works be given to it again.
+    """
+    named = getattr(error, "request_ids", None)
+    if not isinstance(named, tuple | list | set | frozenset):
+        return None
+    # A step that fails and ends nobody would be planned again for ever.
+    return tuple(work.request_id for work in plan.works if work.request_id in named) or None

@@ -125,5 +125,9 @@ class Runner(Protocol):
     """Carries out a plan. The one seam between deciding and computing."""
 
     def execute(self, plan: StepPlan) -> StepResult:
-        """Compute the plan's works in full; return when their tokens are known."""
+        """Compute the plan's works in full; return when their tokens are known.
+
+        An exception fails the step. If it has `request_ids` that the plan knows, only those requests end; the copies
+        have then been made, and the other works come again.
+        """
         ...

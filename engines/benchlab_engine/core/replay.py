@@ -127,7 +127,8 @@ def _step(
     if entry["error"] is None:
         scheduler.settle(plan, StepResult(tokens), entry["end_ns"])
     else:
-        scheduler.fail(plan, entry["end_ns"])
+        failed = entry.get("failed")
+        scheduler.fail(plan, entry["end_ns"], None if failed is None else frozenset(failed))
     for what, count in zip(after, scheduler.counts(), strict=True):
         if entry[what] != count:
             return what, entry[what], count

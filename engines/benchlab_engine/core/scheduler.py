@@ -9,6 +9,7 @@ draw chance: time is handed in.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 from benchlab_engine.core.admission import Refusal, RefusalKind, refuse
@@ -141,10 +142,17 @@ class Scheduler:
                 self.room.publish(request)
         return out
 
-    def fail(self, plan: StepPlan, now_ns: int) -> None:
-        """The step could not be carried out: its requests end with an error, the others go on."""
+    def fail(self, plan: StepPlan, now_ns: int, names: Container[str] | None = None) -> None:
+        """The step could not be carried out: its requests end with an error, the others go on.
+
+        names: only these end, and the rest is planned again; None: all. The plan's copies count as made (their sources
+        may be gone by then), its positions as not computed.
+        """
         for work in plan.works:
-            self.cancel(work.request_id, now_ns, FinishReason.ERROR)
+            if names is None or work.request_id in names:
+                self.cancel(work.request_id, now_ns, FinishReason.ERROR)
+            elif (request := self.running.get(work.request_id)) is not None:
+                self.room.crop(request)
 
     def audit(self, plan: StepPlan | None = None) -> None:
         """Raise AuditError unless blocks and counters agree with the requests, and the plan that is on with both."""

@@ -44,6 +44,14 @@ def answer(spec: RequestSpec) -> list[int]:
     return output
 
 
+class NamedError(Exception):
+    """Names the requests that a step failed for."""
+
+    def __init__(self, request_ids):
+        super().__init__("named")
+        self.request_ids = request_ids
+
+
 class SlotRunner:
     """Reads and writes slots as a model would, and checks every read and every write against the request's tokens."""
 
@@ -54,6 +62,7 @@ class SlotRunner:
         self.copy_backwards = copy_backwards
         self.plans: list[StepPlan] = []
         self.during = None  # called once, in the middle of a step
+        self.after = None  # called once, when a step is computed and before its tokens are given
 
     def execute(self, plan: StepPlan) -> StepResult:
         self.scheduler.audit(plan)
@@ -84,6 +93,9 @@ class SlotRunner:
                     logprobs[work.request_id] = tuple(TokenLogprobs(-float(token)) for token in given)
         for work, (tokens, held) in zip(plan.works, truths, strict=True):
             self._check(work, held, min(work.start + len(work.token_ids) - work.num_drafts, len(tokens)))
+        if self.after is not None:
+            after, self.after = self.after, None
+            after(plan)
         return StepResult(result, 0, logprobs)
 
     def _truth(self, request):

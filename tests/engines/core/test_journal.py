@@ -13,7 +13,7 @@ from benchlab_engine.core.plan import Sampling
 from benchlab_engine.core.replay import replay
 from benchlab_engine.core.request import FinishReason, RequestSpec
 from benchlab_engine.core.scheduler import Scheduler, SchedulerConfig
-from tests.engines.core.fakes import SlotRunner
+from tests.engines.core.fakes import NamedError, SlotRunner
 
 SPEC = RequestSpec(
     "r",
@@ -33,7 +33,7 @@ SPEC = RequestSpec(
 
 
 def lived():
-    """A life with everything in it: children, proposals, preemption, refusals, cancels in a step, a failed step."""
+    """A life with everything in it: children, proposals, preemption, refusals, cancels in a step, failed steps."""
     now = 0
     entries: list[dict] = []
     scheduler = Scheduler(
@@ -44,6 +44,9 @@ def lived():
 
     def broken(_):
         raise RuntimeError("out of memory")
+
+    def broken_for_one(plan):
+        raise NamedError([plan.works[-1].request_id])
 
     for number in range(9):
         parent = "r0" if number in (1, 2) else ""
@@ -58,6 +61,8 @@ def lived():
             engine.cancel("r7", now, FinishReason.SLOW_READER)
         if now == 7:
             runner.during = lambda _: engine.submit(RequestSpec("late", (1, 2), 3), 7)
+        if now == 8:
+            runner.after = broken_for_one
         if now == 9:
             runner.during = broken
         engine.step()
@@ -79,7 +84,10 @@ def test_a_life_is_replayed_step_for_step():
         assert found.num_steps == len(plans)
     assert {entry["kind"] for entry in entries} == {"start", "submit", "cancel", "idle", "step"}
     assert {entry["schema"] for entry in entries} == {1}
-    assert sum(entry.get("error") is not None for entry in entries) == 1
+    failed = [entry for entry in entries if entry.get("error") is not None]
+    assert [entry["error"] for entry in failed] == ["NamedError: named", "RuntimeError: out of memory"]
+    assert [entry["failed"] for entry in failed] == [[failed[0]["works"][-1][0]], None]
+    assert len(failed[0]["works"]) > 1
     assert {entry["refused"] for entry in entries if entry["kind"] == "submit"} == {None, "duplicate", "never_fits"}
 
 
@@ -190,3 +198,18 @@ def test_memory_is_bounded_in_steps_and_in_works():
     assert run(Journal(keep=5)) == [46, 47, 48, 49, 50]
     assert run(Journal(keep_works=12)) == [47, 48, 49, 50]
     assert len(run(Journal())) == 50
+
+
+def test_a_journal_without_the_names_of_those_that_failed_is_read_as_all_of_the_step():
+    _, entries, _ = lived()
+    whole = [entry for entry in entries if entry.get("error") is not None][1]
+    del whole["failed"]
+    assert replay(None, entries).equal
+
+
+@pytest.mark.parametrize("failed", [5, [["r1"]]])
+def test_a_failed_step_with_senseless_names_is_refused(failed):
+    _, entries, _ = lived()
+    next(entry for entry in entries if entry.get("error") is not None)["failed"] = failed
+    with pytest.raises(JournalError, match=r"entry \d+: TypeError"):
+        replay(None, entries)

@@ -15,7 +15,7 @@ from benchlab_engine.core.plan import Sampling
 from benchlab_engine.core.replay import replay
 from benchlab_engine.core.request import FinishReason, RequestSpec
 from benchlab_engine.core.scheduler import Scheduler, SchedulerConfig
-from tests.engines.core.fakes import SlotRunner, answer
+from tests.engines.core.fakes import NamedError, SlotRunner, answer
 
 MAX_PROMPT, MAX_NEW = 24, 12
 
@@ -136,8 +136,26 @@ class Requests(RuleBasedStateMachine):
 
         if self.scheduler.running and self.runner.during is None:
             self.runner.during = broken
-            self._step("RuntimeError: planned")
+            self._step(lambda: "RuntimeError: planned")
             self.runner.during = None  # nothing was left to run
+
+    @rule(data=st.data())
+    def fail_some(self, data):
+        """The next step breaks at its end, for some of its requests: the others lose the step and nothing else."""
+        blamed = set()
+
+        def broken(plan):
+            names = [work.request_id for work in plan.works if work.request_id in self.scheduler.requests]
+            if names:  # else all of it was cancelled in the step
+                blamed.update(data.draw(st.sets(st.sampled_from(names), min_size=1)))
+                raise NamedError((*blamed, "nobody"))
+
+        if self.scheduler.running:
+            self.runner.after = broken
+            before = set(self.failed)
+            self._step(lambda: "NamedError: named" if blamed else None)
+            self.runner.after = None  # nothing was left to run
+            assert self.failed - before == blamed
 
     @rule(count=st.integers(1, 6))
     def steps(self, count):
@@ -192,11 +210,11 @@ class Requests(RuleBasedStateMachine):
         else:
             do()
 
-    def _step(self, error=None):
+    def _step(self, error=lambda: None):
         number = len(self.runner.plans)
         outcome = self.engine.step()
-        assert outcome.error == (error if len(self.runner.plans) > number else None)
-        self.failed |= {each.request_id for each in outcome.emissions if outcome.error}
+        assert outcome.error == (error() if len(self.runner.plans) > number else None)
+        self.failed |= {each.request_id for each in outcome.emissions if each.finish is FinishReason.ERROR}
         self.scheduler.audit()
         for emission in outcome.emissions:
             assert emission.request_id not in self.ends, "news after the end"

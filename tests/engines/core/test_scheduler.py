@@ -348,3 +348,29 @@ def test_core_is_standard_library_only():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("named", "ended"),
+    [(("a",), {"a"}), (["b", "x"], {"b"}), (("x",), {"a", "b"}), ((), {"a", "b"}), ("ab", {"a", "b"}), (7, {"a", "b"})],
+)
+def test_a_failed_step_ends_those_that_the_error_names_or_all_if_it_names_none_of_them(named, ended):
+    class Breaks:
+        def execute(self, plan):
+            if plan.number == 2:
+                error = RuntimeError("planned")
+                error.request_ids = named
+                raise error
+            return StepResult({work.request_id: (7,) for work in plan.works if work.samples})
+
+    engine = Engine(Scheduler(SchedulerConfig()), Breaks(), lambda: 0)
+    for name in ("a", "b"):
+        engine.submit(RequestSpec(name, (1, 2), 3), 0)
+    engine.step()
+    outcome = engine.step()
+    assert outcome.error == "RuntimeError: planned"
+    assert {each.request_id: each.finish for each in outcome.emissions} == dict.fromkeys(ended, FinishReason.ERROR)
+    engine.scheduler.audit()
+    told = [engine.step().emissions for _ in range(3)]
+    assert [len(each) for each in told] == [2 - len(ended)] * 2 + [0]
+    assert not engine.scheduler.requests

@@ -155,6 +155,28 @@ def test_nan_logits_end_the_request_with_an_error_that_names_it_and_the_engine_l
     assert len(tokens) == 3
 
 
+@pytest.mark.parametrize("speculate", ["none", "ngram", "runner"])
+def test_nan_logits_of_one_request_cost_the_others_a_step_and_no_token(speculate):
+    def answers(*specs):
+        runner = runner_of(poisoned(), poisoned() if speculate == "runner" else None, blocks=64)
+        config = SchedulerConfig(block_size=SIZE, num_blocks=64, speculate=speculate, num_drafts=2)
+        engine = Engine(Scheduler(config), runner, lambda: 0)
+        found: dict[str, list] = {each.request_id: [] for each in specs}
+        for each in specs:
+            engine.submit(each, 0)
+            for _ in range(1 if each is not specs[-1] else 99):
+                for emission in engine.step().emissions:
+                    found[emission.request_id].append(emission.finish if emission.token is None else emission.token)
+                engine.scheduler.audit()
+        return found
+
+    specs = [spec("a", (1, 2, 3) * 3, 9, Sampling()), spec("b", (4, 5) * 5, 9, Sampling(0.9, seed=4))]
+    alone, beside = answers(*specs), answers(*specs, spec("bad", (1, 29, 2), 5, Sampling()))
+    assert beside.pop("bad") == [FinishReason.ERROR]
+    assert beside == alone
+    assert [len(each) for each in alone.values()] == [9, 9]
+
+
 def test_an_error_says_whose_logits_and_leaves_the_others_named_out():
     made = poisoned()
     works = (prefill(), Work("b", (1, 29), 0, (4,), True, False), Work("c", (5,), 0, (5,), True, False))
