@@ -189,7 +189,7 @@ def _rows(text: str, path: str) -> list[tuple[tuple[int, int, int, int], float]]
             duration = int(row["end_ns"]) - int(row["start_ns"])
         except (KeyError, TypeError, ValueError, IndexError, OverflowError):
             raise ValueError(f"{path}: row {number} is no journal row (works, start_ns, end_ns)") from None
-        if works and duration > 0 and not row.get("error"):
+        if works and duration > 0 and row.get("error") is None:  # a step that failed did not do its work
             rows.append((counts_of(works), duration))
     return rows
 

@@ -71,6 +71,15 @@ def test_known_costs_come_back_from_every_form(rows, form, tmp_path):
         assert getattr(found.costs, name) == pytest.approx(getattr(COSTS, name), rel=1e-3), name
 
 
+def test_steps_that_failed_are_left_out(rows, tmp_path):
+    file = tmp_path / "journal"
+    failed = [row | {"end_ns": row["start_ns"] + 10**9, "error": "RuntimeError: out of memory"} for row in rows[::3]]
+    file.write_text(lines(failed) + lines(row | {"error": None} for row in rows))
+    found = fit_file(str(file))
+    assert found.num_rows == len(rows)
+    assert found.r2 == pytest.approx(1)
+
+
 def test_noise_is_told_by_the_residuals(tmp_path):
     file = tmp_path / "journal"
     file.write_text(lines(journal_of(COSTS, noise=0.2)))
