@@ -49,7 +49,11 @@ def find_place(
     cluster = stack.enter_context(Cluster(connect(spec.cluster), workers=spec.workers, me=here()))
     names = ", ".join(member.name for member in cluster.members[:8])
     more = f" and {len(cluster.members) - 8} more" if len(cluster.members) > 8 else ""
-    say(f"load comes from {len(cluster.members)} nodes with {spec.workers} workers each: {names}{more}")
+    each = f"{spec.workers} worker{'s' if spec.workers > 1 else ''}"
+    if len(cluster.members) == 1:
+        say(f"load comes from one node with {each}: {names}")
+    else:
+        say(f"load comes from {len(cluster.members)} nodes with {each} each: {names}{more}")
     if spec.max_inflight is not None and spec.max_inflight < cluster.total:
         raise UsageError(
             f"{spec.max_inflight} in flight cannot be shared out among the {cluster.total} workers of the cluster",

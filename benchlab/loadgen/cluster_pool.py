@@ -270,7 +270,7 @@ class ClusterPool:
         if news.more:
             return
         if news.failed is not None:
-            self._lose(host, str(_as_error(news.failed, host.member.name).what))
+            self._lose(host, news.failed.what)
         elif news.reports is not None and all(report.stage == host.jobs[0].stage for report in news.reports):
             host.reports, host.busy = news.reports, False
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import io
 import logging
 import os
 import signal
@@ -64,6 +65,8 @@ def connect(address: str) -> RayChannel:
     if where not in ("", "auto", "local"):
         _reach(where)
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
+    stack = contextlib.ExitStack()
+    stack.enter_context(_stdout_kept())
     with _signals_kept(), _environment(_QUIET):
         try:
             if where.startswith("ray://"):
@@ -80,8 +83,9 @@ def connect(address: str) -> RayChannel:
         except Exception as error:
             with contextlib.suppress(Exception):
                 ray.shutdown()
+            stack.close()
             raise _cannot_join(error, where or "auto") from error
-    return RayChannel(ray, where or "auto")
+    return RayChannel(ray, where or "auto", stack)
 
 
 def _start_local(ray: Any, quiet: dict[str, Any]) -> None:
@@ -125,8 +129,10 @@ def _cannot_join(error: Exception, where: str) -> BenchlabError:
 
 
 def _first_line(error: BaseException) -> str:
+    """The error's kind and its first line, or the line that tells why an actor died where there is one."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
+    why = next((line for line in lines if "dead because" in line or "died because" in line), None)
+    return f"{type(error).__name__}: {(why or lines[0])[:300]}" if lines else type(error).__name__
 
 
 @contextlib.contextmanager
@@ -139,6 +145,21 @@ def _signals_kept() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+class _Nowhere(io.TextIOBase):
+    """Takes what is written and keeps nothing."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+
+@contextlib.contextmanager
+def _stdout_kept() -> Iterator[None]:
+    """A thread of Ray prints its own news (a node's last log lines) to stdout, which is for the result alone."""
+    sink = sys.stderr if os.environ.get("BENCHLAB_DEBUG") else _Nowhere()
+    with contextlib.redirect_stdout(sink):
+        yield
 
 
 @contextlib.contextmanager
@@ -155,8 +176,9 @@ def _environment(values: dict[str, str]) -> Iterator[None]:
 class RayChannel:
     """`cluster_channel.Channel` over a connected Ray."""
 
-    def __init__(self, ray: Any, address: str) -> None:
-        self._ray, self.address = ray, address
+    def __init__(self, ray: Any, address: str, stack: contextlib.ExitStack) -> None:
+        """stack: closed when the cluster is left."""
+        self._ray, self.address, self._stack = ray, address, stack
         self._errors = ray.exceptions
         self._pin = importlib.import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
 
@@ -220,7 +242,7 @@ class RayChannel:
             self._ray.kill(agent, no_restart=True)
 
     def close(self) -> None:
-        with _signals_kept(), contextlib.suppress(Exception):
+        with self._stack, _signals_kept(), contextlib.suppress(Exception):
             self._ray.shutdown()
 
 
@@ -266,6 +288,3 @@ def here() -> Node:
     return Node("", "", **_make_probe()())
 
 
-def ray_loaded() -> bool:
-    """Whether Ray was imported into this process."""
-    return "ray" in sys.modules

@@ -10,9 +10,11 @@ import contextlib
 import importlib.util
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,12 +67,15 @@ class Nodes:
 
 
 @contextlib.contextmanager
-def ray_nodes(folder: Path) -> Iterator[Nodes]:
-    """Two nodes of one CPU each, their files under `folder`. No process of Ray outlives the block."""
+def ray_nodes() -> Iterator[Nodes]:
+    """Two nodes of one CPU each. Neither a process of Ray nor a file outlives the block."""
+    folder = Path(tempfile.mkdtemp(prefix="ray-"))  # not pytest's: a socket's path has 107 bytes at most
     environment = {**os.environ, **LOOPBACK, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "engines")])}
+    environment["TMPDIR"] = str(folder)
+    (folder / "ray").mkdir()
     environment.pop("RAY_ADDRESS", None)
     with subprocess.Popen(
-        [sys.executable, "-m", "tests.benchlab.loadgen.ray_nodes", str(folder)],
+        [sys.executable, "-m", "tests.benchlab.loadgen.ray_nodes", str(folder / "ray")],
         cwd=ROOT,
         env=environment,
         stdin=subprocess.PIPE,
@@ -94,6 +99,7 @@ def ray_nodes(folder: Path) -> Iterator[Nodes]:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             process.wait(10)
+            shutil.rmtree(folder, ignore_errors=True)
             assert gone(sorted(pids)), "a process of Ray outlived its test"
 
 
