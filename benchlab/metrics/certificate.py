@@ -45,7 +45,7 @@ def certificate(c: Columns, inside: Bools, stage: Mapping[str, Any]) -> dict[str
         "stamps": _stamp_source(c),
         "stamp_error_ms": stamp_error_ms(c, stage),
         "clock_error_ms": _most(w["clock_error_ms"] for w in workers),
-        "not_sent": int((inside & c.is_outcome(Outcome.NOT_SENT)).sum()),
+        "not_sent": int((inside & c.is_outcome(Outcome.NOT_SENT) & ~c.text_is("error_kind", "session")).sum()),
         "late": int((inside & _late(c, stage)).sum()),
     }
 

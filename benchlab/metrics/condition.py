@@ -79,7 +79,7 @@ def condition_of(c: Columns, w: Window | None, stage: Mapping[str, Any]) -> Cond
     # The law is for stages that are steady; elsewhere its breach says nothing new.
     stable = not overloaded and "fail" not in (missing.state, failures.state, unfinished.state)
     rules = (missing, failures, unfinished, pile, slower, samples, _little(c, w, stable))
-    if missing.state == "fail":
+    if missing.state == "fail" and not (stage.get("aborted") and failures.state == "fail"):
         return Condition("incomplete", rules)
     if failures.state == "fail":
         return Condition("errored", rules)

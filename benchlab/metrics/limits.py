@@ -33,6 +33,7 @@ class Limits:
     cached_share: float = 0.01
     telemetry_gap_s: float = 2.0
     client_fault_share: float = 0.001
+    cut_turns_share: float = 0.01
     held_share: float = 0.01
     held_share_fail: float = 0.10
 

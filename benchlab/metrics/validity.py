@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from benchlab.metrics.audit import impossible
 from benchlab.metrics.certificate import client_rules, merged
 from benchlab.metrics.columns import Bools, Columns
+from benchlab.metrics.hosts import host_rules
 from benchlab.metrics.limits import CI, PUBLISH, Limits
 from benchlab.metrics.rule import Rule, State, judged, worst
 from benchlab.metrics.window import Window
@@ -53,6 +54,7 @@ def stage_rules(
         _client_faults(c, inside, limits, number),
         _cap(c, inside, stage, limits, number),
         _counts(c, number),
+        _whole_sessions(c, inside, limits, number),
     ]
     return [_of_no_client(rule) for rule in rules] if manifest.get("simulated") else rules
 
@@ -74,7 +76,7 @@ def run_rules(manifest: Mapping[str, Any], telemetry: pa.Table, limits: Limits =
     """The rules of the whole run: the server stayed the same, telemetry has no holes."""
     simulated = manifest.get("simulated")
     marks = [_simulated(simulated)] if simulated else []
-    return [*marks, _same_server(manifest), _telemetry(manifest, telemetry, limits)]
+    return [*marks, _same_server(manifest), _telemetry(manifest, telemetry, limits), *host_rules(manifest)]
 
 
 def _simulated(facts: Any) -> Rule:
@@ -113,7 +115,8 @@ def _on_time(c: Columns, w: Window | None, inside: Bools, limits: Limits, number
     if not due:
         return Rule("rate_held", "not checked", None, limits.missed_share, "nothing was due", number)
     dispatched = c.number("dispatched_ns")
-    late = np.isnan(dispatched) | c.is_outcome(Outcome.NOT_SENT)
+    # a turn whose session went no further was never due: that is no lateness of the client
+    late = (np.isnan(dispatched) | c.is_outcome(Outcome.NOT_SENT)) & ~c.text_is("error_kind", "session")
     if w is not None:
         grace = 2 * limits.lag_ms_fail * NS_PER_MS  # a last arrival just before w1 may be just after
         late |= dispatched >= w.w1_ns + grace
@@ -236,6 +239,20 @@ def _counts(c: Columns, number: int) -> Rule:
         return Rule("token_counts", "not checked", None, 0.0, "the server sends no count", number)
     share = float((counted & (c.number("output_tokens") < c.visible_count)).sum()) / float(counted.sum())
     return judged("token_counts", share, 0.02, "usage tells fewer tokens than chunks of text came", stage=number)
+
+
+def _whole_sessions(c: Columns, inside: Bools, limits: Limits, number: int) -> Rule:
+    """Turns that were never sent because one before them failed: the load was lighter than the one asked for."""
+    if c.table.column("session_id").null_count == c.n and not c.text_is("error_kind", "session").any():
+        return Rule("whole_sessions", "not checked", None, limits.cut_turns_share, "no sessions", number)
+    due = int(inside.sum())
+    lost = inside & c.text_is("error_kind", "session")
+    share = float(lost.sum()) / due if due else None
+    hint = (
+        f"{int(lost.sum())} turns were never sent, since a turn before them failed: the server had less to do than a "
+        "healthy one would have had, and the stage compares with no other"
+    )
+    return judged("whole_sessions", share, limits.cut_turns_share, hint, stage=number)
 
 
 def _same_server(manifest: Mapping[str, Any]) -> Rule:
