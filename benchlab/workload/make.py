@@ -14,11 +14,15 @@ import msgspec
 
 from benchlab.errors import UsageError
 from benchlab.units import format_number
+from benchlab.workload.fit import nearness
 from benchlab.workload.inspect import facts
 from benchlab.workload.item import WorkloadItem
-from benchlab.workload.recipes import RECIPES, Recipe
+from benchlab.workload.recipe import Recipe
+from benchlab.workload.recipes import RECIPES
 
 _MOST = 10_000_000
+_NAMED = 24
+"""So many tenants and tags are named on a card."""
 
 
 def recipe_named(name: str) -> Recipe:
@@ -27,7 +31,8 @@ def recipe_named(name: str) -> Recipe:
         return RECIPES[name]
     near = difflib.get_close_matches(name, RECIPES, 1)
     hint = f"did you mean '{near[0]}'? " if near else ""
-    raise UsageError(f"no recipe '{name}'", where="workload make", hint=f"{hint}there are: {', '.join(RECIPES)}, fixed")
+    known = ", ".join((*RECIPES, "fixed", "custom"))
+    raise UsageError(f"no recipe '{name}'", where="workload make", hint=f"{hint}there are: {known}")
 
 
 def make(recipe: str | Recipe, seed: int = 0, n: int | None = None) -> list[WorkloadItem]:
@@ -43,19 +48,6 @@ def to_bytes(items: Sequence[WorkloadItem]) -> bytes:
     """Items as the bytes of a JSON Lines file."""
     encoder = msgspec.json.Encoder()
     return b"".join(encoder.encode(item) + b"\n" for item in items)
-
-
-def nearness(recipe: Recipe, items: Sequence[WorkloadItem]) -> list[dict[str, Any]]:
-    """How near made items come to the published figures: metric, published, made and off (a share of published)."""
-    told = facts(items)
-    rows = []
-    for metric, published in recipe.targets.items():
-        side, _, share = metric.partition(".")
-        group = told[f"{side}_tokens"] if share else told["arrivals"]
-        made = None if group is None else group[share or metric]
-        off = None if made is None or not published else made / published - 1
-        rows.append({"metric": metric, "published": published, "made": made, "off": off})
-    return rows
 
 
 def card(name: str, recipe: Recipe, seed: int, items: Sequence[WorkloadItem]) -> str:
@@ -96,11 +88,13 @@ def _card_rest(recipe: Recipe, items: Sequence[WorkloadItem], told: dict[str, An
         lines += ["", f"Token hit ratio with an infinite cache, cold at the start: {prefix['token_hit_ratio']:.3f}."]
     for key in ("tenants", "tags"):
         if told[key]:
-            lines += [
-                "",
-                f"{key.capitalize()}: " + ", ".join(f"{name} {count}" for name, count in told[key].items()) + ".",
-            ]
-    rows = nearness(recipe, items)
+            counts = [f"{name} {count}" for name, count in told[key].items()]
+            rest = [f"and {len(counts) - _NAMED} others"] if len(counts) > _NAMED else []
+            lines += ["", f"{key.capitalize()}: {', '.join([*counts[:_NAMED], *rest])}."]
+    lines += _sessions(items, told)
+    rows = nearness(recipe, items, told)
+    if rows and len(items) < recipe.shown_at:
+        lines += ["", f"The published figures show from {recipe.shown_at:,} items on; here are {len(items):,}."]
     if rows:
         lines += ["", "| figure | published | here | off |", "|---|---|---|---|"]
     for row in rows:
@@ -109,3 +103,12 @@ def _card_rest(recipe: Recipe, items: Sequence[WorkloadItem], told: dict[str, An
             f"| {row['metric']} | {format_number(row['published'], 4)} | {format_number(row['made'], 4)} | {off} |"
         )
     return lines
+
+
+def _sessions(items: Sequence[WorkloadItem], told: dict[str, Any]) -> list[str]:
+    if told["sessions"] is None:
+        return []
+    count, per = told["sessions"]["n"], told["sessions"]["items_per_session"]
+    waits = sum(item.wait_s is not None for item in items)
+    shares = "/".join(format_number(per[share], 4) for share in ("p50", "p90", "max"))
+    return ["", f"Sessions: {count:,}, items a session p50/p90/max {shares}, {waits:,} turns that wait."]

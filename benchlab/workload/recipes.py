@@ -6,73 +6,22 @@ left out, never invented. Chance comes in as a seed; it must not know files.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-
 from benchlab.errors import UsageError
+from benchlab.workload import recipes_agents as agents
+from benchlab.workload import recipes_tasks as tasks
+from benchlab.workload import recipes_traces as traces
 from benchlab.workload.chat import chat_short, qa_checkable
-from benchlab.workload.draw import Draw, Quantiles, at, hyper_gap, weibull_gap
 from benchlab.workload.item import MAX_TOKENS, WorkloadItem
+from benchlab.workload.recipe import Make, Recipe, length_targets
 
-Make = Callable[[int, int], list[WorkloadItem]]
-
-# Published percentiles (p50, p90, p95, p99, max) of the Azure LLM inference traces of November 2023.
-CODE_INPUT: Quantiles = ((0, 12), (0.5, 1469), (0.9, 5188), (0.95, 7303), (0.99, 7436), (1, 7437))
-CODE_OUTPUT: Quantiles = ((0, 3), (0.5, 13), (0.9, 55), (0.95, 90), (0.99, 251), (1, 1899))
-CONV_INPUT: Quantiles = ((0, 60), (0.5, 1020), (0.9, 2734), (0.95, 4083), (0.99, 4142), (1, 14050))
-CONV_OUTPUT: Quantiles = ((0, 12), (0.5, 129), (0.9, 424), (0.95, 451), (0.99, 601), (1, 1000))
-_CODE_RATE, _CODE_CV = 2.566, 13.15
-_CONV_RATE, _CONV_SHAPE = 5.530, 0.919  # a Weibull of this shape has a CV of 1.09
-
-
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """One way to make items. `shaped_on`: words for the data card. `targets`: metric to published figure."""
-
-    name: str
-    make: Make
-    about: str
-    shaped_on: str
-    default_items: int = 200
-    targets: dict[str, float] = field(default_factory=dict)
-
-
-def _azure(name: str, inputs: Quantiles, outputs: Quantiles, gap: Callable[[Draw, float], float], rate: float) -> Make:
-    def make(seed: int, num_items: int) -> list[WorkloadItem]:
-        draw = Draw(seed, name)
-        asked, answered, gaps = draw.strata(num_items), draw.strata(num_items), draw.strata(num_items)
-        items, now = [], 0.0
-        for place in range(num_items):
-            items.append(
-                WorkloadItem(
-                    id=f"{name}-{place + 1:04d}",
-                    input_tokens=at(inputs, asked[place]),
-                    output_tokens=at(outputs, answered[place]),
-                    arrival_s=round(now, 3),
-                    tags=[name.split("-")[1]],
-                )
-            )
-            now += gap(draw, gaps[place]) / rate
-        return items
-
-    return make
-
-
-def _support(seed: int, num_items: int) -> list[WorkloadItem]:
-    """2,000 tokens in, of which 1,200 (75 blocks of 16) are the same for all, 300 out."""
-    shared = list(range(75))
-    return [
-        WorkloadItem(
-            id=f"support-s{seed}-{place + 1:04d}",
-            input_tokens=2000,
-            prefix_blocks=shared,
-            block_tokens=16,
-            output_tokens=300,
-            tenant="support",
-            tags=["support"],
-        )
-        for place in range(num_items)
-    ]
+_MAKES: dict[str, Make] = {
+    "chat-short": chat_short,
+    "qa-checkable": qa_checkable,
+    **traces.MAKES,
+    **agents.MAKES,
+    **tasks.MAKES,
+}
+_TASKS = "nothing measured: tasks whose answers can be checked"
 
 
 def fixed(isl: int, osl: int) -> Recipe:
@@ -91,53 +40,112 @@ def fixed(isl: int, osl: int) -> Recipe:
     return Recipe("fixed", make, f"every request {isl} tokens in, {osl} out", "nothing: one point", 200, targets)
 
 
-def _published(inputs: Quantiles, outputs: Quantiles, rate: float, cv: float) -> dict[str, float]:
-    figures = {"rate_rps": rate, "cv": cv}
-    for side, table in (("input", inputs), ("output", outputs)):
-        figures |= {f"{side}.p{round(share * 100)}": value for share, value in table if share in (0.5, 0.9, 0.99)}
-    return figures
+def _recipe(
+    name: str, about: str, shaped_on: str, items: int = 200, targets: dict[str, float] | None = None, shown_at: int = 0
+) -> Recipe:
+    return Recipe(name, _MAKES[name], about, shaped_on, items, targets or {}, shown_at)
 
+
+_PLATFORM = {"rate_rps": agents.PLATFORM_RATE} | {
+    f"tag:{name}.{key}": value
+    for name, share, tokens, _, most in agents.PLATFORM
+    for key, value in (("share", share), ("input.p50", float(tokens)), ("output.p50", float(most)))
+}
 
 RECIPES: dict[str, Recipe] = {
     recipe.name: recipe
     for recipe in (
-        Recipe(
+        _recipe(
             "chat-short",
-            chat_short,
             "short chat prompts of a few tenants with shared system messages, fit for a 135M model on one core",
             "the shape of production chat (long-tailed lengths, shared heads, a few tenants carry most), scaled down; "
             "no published trace is this short",
         ),
-        Recipe(
+        _recipe(
             "azure-conv",
-            _azure("azure-conv", CONV_INPUT, CONV_OUTPUT, lambda _, u: weibull_gap(u, _CONV_SHAPE), _CONV_RATE),
             "chat at a steady rate: Azure's conversation trace of 2023",
             "lengths, rate and CV of the Azure LLM inference trace 2023 (conversation), 19,366 requests, CC BY 4.0",
             500,
-            _published(CONV_INPUT, CONV_OUTPUT, _CONV_RATE, 1.09),
+            {"rate_rps": traces.CONV_RATE, "cv": 1.09} | length_targets(traces.CONV_INPUT, traces.CONV_OUTPUT),
         ),
-        Recipe(
+        _recipe(
             "azure-code",
-            _azure("azure-code", CODE_INPUT, CODE_OUTPUT, lambda d, u: hyper_gap(u, d.unit(), _CODE_CV), _CODE_RATE),
             "bursty code completion with short answers: Azure's code trace of 2023",
-            "lengths, rate and CV of the Azure LLM inference trace 2023 (code), 8,819 requests, CC BY 4.0; "
-            "a CV of 13 shows only in thousands of rows",
+            "lengths, rate, CV and dispersion of counts of the Azure LLM inference trace 2023 (code), 8,819 requests, "
+            "CC BY 4.0",
             2000,
-            _published(CODE_INPUT, CODE_OUTPUT, _CODE_RATE, _CODE_CV),
+            {"rate_rps": traces.CODE_RATE, "cv": traces.CODE_CV, "idc.1s": 13.2, "idc.10s": 71.6, "idc.60s": 164.0}
+            | length_targets(traces.CODE_INPUT, traces.CODE_OUTPUT),
+            20_000,
         ),
-        Recipe(
+        _recipe(
+            "mooncake-conv",
+            "long-context chat that goes on with earlier conversations: Mooncake's conversation trace",
+            "lengths, rate, token hit ratio and dispersion by the minute of Mooncake's conversation trace (FAST 2025), "
+            "12,031 requests, Apache-2.0; its CV of 3.03 and its dispersion by the second come from its clock's "
+            "3-second ticks and are left out: here arrivals are spread",
+            1000,
+            {"rate_rps": traces.CHAT_RATE, "idc.60s": 2.95, "hit_ratio": traces.CHAT_HITS}
+            | length_targets(traces.CHAT_INPUT, traces.CHAT_OUTPUT),
+            10_000,
+        ),
+        _recipe(
+            "servegen-reasoning",
+            "reasoning with long answers by 73 unequal, bursty clients: ServeGen's deepseek-r1",
+            "lengths, rate, shares of the busiest clients and their traffic-weighted CV of ServeGen's deepseek-r1 "
+            "(arXiv 2505.09999), Apache-2.0",
+            1000,
+            {
+                "rate_rps": traces.REASONING_RATE,
+                "tenants.top1": 0.29,
+                "tenants.top10": 0.68,
+                "tenants.cv": traces.CLIENT_CV,
+            }
+            | length_targets(traces.REASONING_INPUT, traces.REASONING_OUTPUT),
+            10_000,
+        ),
+        _recipe(
+            "claude-code-agent",
+            "coding agents: sessions of growing contexts with tool waits, nearly all of each prompt seen before",
+            "lengths, items a session, waits and token hit ratio of the kv-cache-tester's Claude Code traces, 49,334 "
+            "requests, Apache-2.0, lengths rounded by the source to four digits; waits are cut at 60 s; when sessions "
+            "begin (one in 20 s) is this recipe's choice, for the traces do not say; sub-agents are left out",
+            1000,
+            {"hit_ratio": agents.AGENT_HITS, "turns.p50": 45.5, "turns.p90": 157.0, "wait.p50": 10.0}
+            | length_targets(agents.AGENT_INPUT, agents.AGENT_OUTPUT),
+            10_000,
+        ),
+        _recipe(
+            "agent-platform",
+            "an agent platform: 60% tool calls, 30% questions on shared 16K documents, 10% long-form",
+            "a stated design case (1K/80, 16K shared/500, 2K/2K tokens at 12 requests/s), not a trace; lengths spread "
+            "by a quarter about these figures, and 40 documents by Zipf's law, are this recipe's choice",
+            600,
+            _PLATFORM,
+        ),
+        _recipe(
             "support-assistant",
-            _support,
             "a support assistant: 2,000-token prompts of which 1,200 are shared, 300 tokens out",
             "a stated design case (2,000 in, 1,200 shared, 300 out), not a trace",
             200,
             {"input.p50": 2000, "output.p50": 300},
         ),
-        Recipe(
-            "qa-checkable",
-            qa_checkable,
-            "arithmetic and extraction prompts with the expected answer",
-            "nothing measured: tasks whose answers can be checked",
+        _recipe("qa-checkable", "arithmetic and extraction prompts with the expected answer", _TASKS),
+        _recipe("tool-calls", "requests that need one call of one of three tools, with the expected call", _TASKS),
+        _recipe("passage-qa", "questions on a short passage, half of them in two steps, with the answer", _TASKS),
+        _recipe("reasoning", "arithmetic in several steps and what a function returns, with the number", _TASKS),
+        _recipe("needle", "a sentence to find at five depths of 1K, 2K and 4K tokens", _TASKS, 15),
+        _recipe(
+            "matrix",
+            "the workload matrix: 128/2K/8K/32K in, 32/256/1K out, 0/50/90% shared, four tasks, one item a cell",
+            "stated strata, not a trace; tasks are tags here, matrix-text writes the same cells with text and answers",
+            len(tasks.CELLS),
+        ),
+        _recipe(
+            "matrix-text",
+            "the cells of matrix with their text and expected answers (8 MB)",
+            f"stated strata, not a trace; {_TASKS[len('nothing measured: ') :]}",
+            len(tasks.CELLS),
         ),
     )
 }

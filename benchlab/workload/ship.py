@@ -24,10 +24,20 @@ class Shipped:
 
 
 SHIPPED = (
+    Shipped("agent-platform", "agent-platform", 0, 600),
+    Shipped("azure-code", "azure-code", 0, 1000),
     Shipped("azure-conv", "azure-conv", 0, 500),
     Shipped("chat-short", "chat-short", 0, 600),
+    Shipped("claude-code-agent", "claude-code-agent", 0, 150),
+    Shipped("matrix", "matrix", 0, 144),
+    Shipped("mooncake-conv", "mooncake-conv", 0, 500),
+    Shipped("needle", "needle", 0, 15),
+    Shipped("passage-qa", "passage-qa", 0, 200),
     Shipped("qa-checkable", "qa-checkable", 0, 200),
+    Shipped("reasoning", "reasoning", 0, 200),
+    Shipped("servegen-reasoning", "servegen-reasoning", 0, 1000),
     Shipped("support-assistant", "support-assistant", 0, 200),
+    Shipped("tool-calls", "tool-calls", 0, 150),
 )
 
 _INDEX = """# Workloads
@@ -37,6 +47,9 @@ are made by this project's own generators (a recipe and a seed give the same byt
 data card that says how, on which published figures it was shaped, and its sha256. None holds a row or a sentence of
 another data set. Long prompts stand as `input_tokens` and prefix blocks; their text is made when a run starts, and
 equal block ids share their text to the letter.
+
+Where an answer can be checked, `expect` holds it under one key: `number` (the number alone), `exact` (the text, case
+and end punctuation aside) or `call` (name and arguments of the one tool call).
 
 Name one by its name: `-d chat-short`. Your own file works the same way: `-d my.jsonl`.
 

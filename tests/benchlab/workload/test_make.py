@@ -9,14 +9,14 @@ import pytest
 from benchlab.errors import UsageError
 from benchlab.workload.draw import Draw, at
 from benchlab.workload.inspect import facts
-from benchlab.workload.make import card, make, nearness, recipe_named, to_bytes
+from benchlab.workload.make import card, make, recipe_named, to_bytes
 from benchlab.workload.recipes import RECIPES, fixed
 from benchlab.workload.rows import to_item
 
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_and_a_seed_give_the_same_bytes(name: str) -> None:
-    zero, again, one = (to_bytes(make(name, seed, 50)) for seed in (0, 0, 1))
+    zero, again, one = (to_bytes(make(name, seed, 12)) for seed in (0, 0, 1))
     assert zero == again
     assert zero != one
 
@@ -25,7 +25,7 @@ def test_a_recipe_and_a_seed_give_the_same_bytes(name: str) -> None:
 def test_made_items_pass_the_reader(name: str) -> None:
     import msgspec
 
-    for item in make(name, 3, 200):
+    for item in make(name, 3, 40):
         assert to_item(msgspec.to_builtins(item)) == item
 
 
@@ -34,17 +34,6 @@ def test_the_stream_of_chance_is_an_interface() -> None:
     told = [draw.below(1000) for _ in range(6)] + [draw.between(1, 3), draw.pick("abc", (1, 1, 8))]
     assert told == [95, 235, 960, 631, 666, 778, 2, "c"]
     assert sorted(draw.shuffled(list(range(9)))) == list(range(9))
-
-
-@pytest.mark.parametrize("name", ["azure-conv", "azure-code"])
-def test_a_fitted_recipe_comes_near_the_published_figures(name: str) -> None:
-    recipe = recipe_named(name)
-    rows = {row["metric"]: row["off"] for row in nearness(recipe, make(recipe, 0, 20_000))}
-    for side in ("input", "output"):
-        for share in ("p50", "p90", "p99"):
-            assert abs(rows[f"{side}.{share}"]) <= 0.03
-    assert abs(rows["cv"]) <= (0.05 if name == "azure-conv" else 0.2)
-    assert abs(rows["rate_rps"]) <= (0.05 if name == "azure-conv" else 0.2)
 
 
 def test_chat_short_is_small_long_tailed_and_shared() -> None:

@@ -74,5 +74,5 @@ def test_a_path_comes_before_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("name", ["chat-shrot", "", "a\0b", "x" * 5000, "workloads/none.jsonl"])
 def test_an_unknown_name_lists_the_shipped_ones(name: str) -> None:
-    with pytest.raises(UsageError, match="shipped workloads: azure-conv, chat-short, qa-checkable, support-assistant"):
+    with pytest.raises(UsageError, match="shipped workloads: agent-platform, azure-code, azure-conv, chat-short"):
         resolve(name)
