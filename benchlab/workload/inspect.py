@@ -6,13 +6,15 @@ are facts of what is asked.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from benchlab.units import format_number
+from benchlab.workload.blocks import cache_hits
 from benchlab.workload.item import WorkloadItem
+from benchlab.workload.items import lazily
 from benchlab.workload.read import Workload
 from benchlab.workload.tokens import CHARS_PER_TOKEN
 
@@ -37,43 +39,53 @@ def inspect(workload: Workload) -> dict[str, Any]:
 
 def facts(items: Sequence[WorkloadItem]) -> dict[str, Any]:
     """The facts of the items alone, whether read or made."""
-    texts = [prompt_chars(item) for item in items]
-    asked = [item.input_tokens for item in items if item.input_tokens is not None]
+    found = lazily(items)
+    columns, rows = found.columns, found.rows
+    asked, answered = (np.asarray(column)[rows] for column in (columns.input, columns.output))
+    chars = np.asarray(columns.chars)[rows]
+    times, waits = found.arrival_s[rows], np.asarray(columns.wait_s)[rows]
+    of_label = _number(np.asarray(columns.label)[rows], columns.labels)
     return {
         "items": len(items),
-        "arrivals": arrivals([item.arrival_s for item in items if item.arrival_s is not None]),
-        "input_tokens": lengths(asked),
-        "input_tokens_estimated": lengths([-(-chars // int(CHARS_PER_TOKEN)) for chars in texts if chars]),
-        "output_tokens": lengths([item.output_tokens for item in items if item.output_tokens is not None]),
-        "prefix": prefix_hits(items),
-        "sessions": _sessions(items),
-        "tenants": _counts(item.tenant for item in items if item.tenant is not None),
-        "tags": _counts(tag for item in items for tag in item.tags),
+        "arrivals": arrivals(times[~np.isnan(times)]),
+        "input_tokens": lengths(asked[asked > 0]),
+        "input_tokens_estimated": lengths(-(-chars[chars > 0] // int(CHARS_PER_TOKEN))),
+        "output_tokens": lengths(answered[answered > 0]),
+        "prefix": cache_hits(columns, rows),
+        "sessions": _sessions(np.asarray(columns.session)[rows], waits),
+        "tenants": _counts((tenant, n) for (tenant, _), n in of_label if tenant is not None),
+        "tags": _counts((tag, n) for (_, tags), n in of_label for tag in tags),
     }
 
 
-def prompt_chars(item: WorkloadItem) -> int:
-    """Characters of the text that is asked, 0 where it is still to be made."""
-    if item.prompt is not None:
-        return len(item.prompt)
-    contents = [message.get("content") for message in item.messages or []]
-    return sum(len(content) for content in contents if isinstance(content, str))
+def prefix_hits(items: Sequence[WorkloadItem]) -> dict[str, Any] | None:
+    """What an infinite cache that starts cold would answer to the items in their order (`blocks.cache_hits`)."""
+    found = lazily(items)
+    return cache_hits(found.columns, found.rows)
 
 
-def arrivals(times: Sequence[float]) -> dict[str, Any] | None:
-    """Span (s), rate (1/s), CV of the gaps, and variance over mean of counts in bins of 1, 10 and 60 s (whole bins)."""
-    if not times:
+def arrivals(times: Sequence[float] | Any) -> dict[str, Any] | None:
+    """Span (s), rate (1/s), CV of the gaps, and variance over mean of counts in bins of 1, 10 and 60 s (whole bins).
+
+    per_minute: least and most arrivals in a whole minute. tick_s: the usual step of a clock that is too coarse for the
+    rate (fewer than half of the times differ), None where it is fine enough.
+    """
+    if not len(times):
         return None
     at = np.sort(np.asarray(times, dtype=np.float64))
     at -= at[0]
     span, gaps = float(at[-1]), np.diff(at)
     mean = float(gaps.mean()) if gaps.size else 0.0
+    steps = gaps[gaps > 0]
+    coarse = steps.size + 1 < 0.5 * len(at)
     return {
         "span_s": span,
         "rate_rps": (len(at) - 1) / span if span > 0 else None,
         "cv": float(gaps.std() / mean) if mean > 0 else None,
         "idc": {f"{width}s": _dispersion(at, span, width) for width in BINS_S},
-        "distinct_times": int(np.unique(at).size),
+        "per_minute": _per_minute(at, span),
+        "distinct_times": int(steps.size) + 1,
+        "tick_s": float(np.median(steps)) if coarse and steps.size else None,
     }
 
 
@@ -85,50 +97,48 @@ def _dispersion(at: Any, span: float, width: int) -> float | None:
     return float(counts.var() / counts.mean()) if counts.mean() > 0 else None
 
 
-def lengths(tokens: Sequence[int]) -> dict[str, float] | None:
+def _per_minute(at: Any, span: float) -> dict[str, int] | None:
+    whole = int(span // 60)
+    if whole < 1:
+        return None
+    counts = np.bincount((at // 60).astype(np.int64), minlength=whole)[:whole]
+    return {"min": int(counts.min()), "max": int(counts.max())}
+
+
+def lengths(tokens: Sequence[int] | Any) -> dict[str, float] | None:
     """n, mean, min, percentiles and max of lengths in tokens; None where no item has one."""
-    if not tokens:
+    if not len(tokens):
         return None
     values = np.sort(np.asarray(tokens, dtype=np.int64))
     told = {f"p{share}": float(np.percentile(values, share)) for share in SHARES}
-    return {"n": len(tokens), "mean": float(values.mean()), "min": int(values[0]), **told, "max": int(values[-1])}
+    return {"n": len(values), "mean": float(values.mean()), "min": int(values[0]), **told, "max": int(values[-1])}
 
 
-def prefix_hits(items: Sequence[WorkloadItem]) -> dict[str, Any] | None:
-    """What an infinite cache that starts cold would answer: ids are a chain, so the leading run of known ids counts.
-
-    token_hit_ratio: shared tokens over all tokens of the items that have ids.
-    """
-    known: set[tuple[int, int]] = set()
-    total = shared = with_hit = rows = 0
-    for item in items:
-        if item.prefix_blocks is None or item.input_tokens is None or item.block_tokens is None:
-            continue
-        rows += 1
-        run = 0
-        for block in item.prefix_blocks:
-            if (item.block_tokens, block) not in known:
-                break
-            run += 1
-        tokens = min(run * item.block_tokens, item.input_tokens)
-        total, shared, with_hit = total + item.input_tokens, shared + tokens, with_hit + (run > 0)
-        known.update((item.block_tokens, block) for block in item.prefix_blocks[run:])
-    if not rows:
+def _sessions(sessions: Any, waits: Any) -> dict[str, Any] | None:
+    named = sessions[sessions >= 0]
+    if not len(named):
         return None
-    return {"items": rows, "token_hit_ratio": shared / total, "items_with_hit": with_hit / rows, "blocks": len(known)}
+    counts = np.bincount(named)
+    known = waits[~np.isnan(waits)]
+    told = {f"p{share}": float(np.percentile(known, share)) for share in SHARES} if len(known) else None
+    return {
+        "n": int((counts > 0).sum()),
+        "items_without": int(len(sessions) - len(named)),
+        "items_per_session": lengths(counts[counts > 0]),
+        "wait_s": None if told is None else {"n": len(known), **told, "max": float(known.max())},
+    }
 
 
-def _sessions(items: Sequence[WorkloadItem]) -> dict[str, Any] | None:
-    counts = _counts(item.session for item in items if item.session is not None)
-    if not counts:
-        return None
-    return {"n": len(counts), "items_per_session": lengths(list(counts.values()))}
+def _number(places: Any, names: Mapping[Any, int]) -> list[tuple[Any, int]]:
+    """Each name that is used, and how often."""
+    counts: Any = np.bincount(places[places >= 0], minlength=len(names)) if len(names) else []
+    return [(name, int(count)) for name, count in zip(names, counts, strict=True) if count]
 
 
-def _counts(names: Any) -> dict[str, int]:
+def _counts(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
     counts: dict[str, int] = {}
-    for name in names:
-        counts[name] = counts.get(name, 0) + 1
+    for name, number in pairs:
+        counts[name] = counts.get(name, 0) + number
     return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
@@ -149,12 +159,14 @@ def as_text(found: dict[str, Any]) -> str:
                 f"{name:<10} mean {format_number(told['mean'], 4)}; p50/p90/p95/p99/max {shares}/{told['max']:,} tokens"
             )
     if (prefix := found["prefix"]) is not None:
-        lines.append(
+        lines += [
             f"prefixes   token hit ratio {prefix['token_hit_ratio']:.3f} with an infinite cache; "
-            f"{prefix['items_with_hit']:.1%} of items hit; {prefix['blocks']:,} blocks"
-        )
-    sessions = found["sessions"]
-    lines.append("sessions   none named" if sessions is None else f"sessions   {sessions['n']:,}")
+            f"{prefix['items_with_hit']:.1%} of items hit, {prefix['items_with_two_blocks']:.1%} two blocks or more",
+            f"           {prefix['blocks']:,} blocks, {prefix['first_blocks']:,} of them first ones; shared tokens "
+            + "p50/p90 "
+            + "/".join(format_number(prefix["shared_tokens"][f"p{share}"], 4) for share in (50, 90)),
+        ]
+    lines += _session_lines(found["sessions"])
     for key in ("tenants", "tags"):
         if found[key]:
             counts = ", ".join(f"{name} {count:,}" for name, count in list(found[key].items())[:8])
@@ -172,9 +184,27 @@ def _arrival_lines(found: dict[str, Any]) -> list[str]:
         f"arrivals   span {told['span_s']:,.3f} s, {format_number(told['rate_rps'], 4)} requests/s{unit}",
         f"bursts     CV {format_number(told['cv'])}; IDC at 1/10/60 s {idc}",
     ]
-    if told["distinct_times"] < 0.5 * found["items"]:
+    if (minute := told["per_minute"]) is not None:
+        lines.append(f"           {minute['min']:,} to {minute['max']:,} arrivals a minute")
+    if told["distinct_times"] < 0.5 * found["items"] and told["tick_s"] is not None:
         lines.append(
             f"           only {told['distinct_times']:,} distinct times for {found['items']:,} items: the source's "
-            "clock is coarse, and CV and the IDC at 1 s say little"
+            f"clock ticks every {format_number(told['tick_s'], 4)} s, so CV and the IDC at 1 s say little "
+            "(`workload convert --spread-ticks` spreads them)"
         )
+    return lines
+
+
+def _session_lines(told: dict[str, Any] | None) -> list[str]:
+    if told is None:
+        return ["sessions   none named"]
+    per = told["items_per_session"]
+    without = f"; {told['items_without']:,} items without one" if told["items_without"] else ""
+    lines = [
+        f"sessions   {told['n']:,}; items in one p50/p99/max "
+        f"{format_number(per['p50'], 4)}/{format_number(per['p99'], 4)}/{per['max']:,}{without}"
+    ]
+    if (wait := told["wait_s"]) is not None:
+        shares = "/".join(format_number(wait[f"p{share}"], 4) for share in SHARES)
+        lines.append(f"           waits between turns p50/p90/p95/p99/max {shares}/{format_number(wait['max'], 4)} s")
     return lines

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import importlib
 import io
 import zlib
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from benchlab.errors import UsageError
 MAX_LINE_BYTES = 32 * 2**20
 _BOM = b"\xef\xbb\xbf"
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_BUFFER = 2**20
 
 
 class _Hashing(io.RawIOBase):
@@ -43,22 +45,30 @@ class _Hashing(io.RawIOBase):
 
 
 class Lines:
-    """Iterate for (line number from 1, bytes without its end); `sha256` of the file as it lies, when it has ended."""
+    """Iterate for (line number from 1, bytes without its end).
 
-    def __init__(self, path: str | Path) -> None:
+    sha256: of the file as it lies, when it has ended. offset: where the present line starts. packed: the file is
+    compressed, so that an offset is no place in it.
+    """
+
+    def __init__(self, path: str | Path, *, max_line: int = MAX_LINE_BYTES) -> None:
         self.path = str(path)
         self.sha256 = ""
+        self.offset = 0
+        self.packed = False
+        self._max_line = max_line
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
         """Raises UsageError for a file that is missing, a folder, unreadable, badly packed, or with a huge line."""
         hashing = _Hashing(self._open())
-        with io.BufferedReader(hashing, 2**18) as packed:
+        with io.BufferedReader(hashing, _BUFFER) as packed:
             try:
-                stream = _unpacked(packed, self.path)  # held to the end: letting it go would close what it reads
+                stream = _unpacked(packed)  # held to the end: letting it go would close what it reads
+                self.packed = stream is not packed
                 yield from self._numbered(stream)
-                while packed.read(2**18):
+                while packed.read(_BUFFER):
                     pass
-            except (OSError, EOFError, ValueError, zlib.error) as fault:
+            except _BROKEN as fault:
                 raise UsageError(
                     f"cannot be read: {fault}", where=self.path, hint="check that the file is whole (gzip -t, zstd -t)"
                 ) from fault
@@ -77,29 +87,47 @@ class Lines:
             raise UsageError(f"cannot be opened: {fault}", where=self.path) from fault
 
     def _numbered(self, stream: IO[bytes]) -> Iterator[tuple[int, bytes]]:
-        number = 0
-        while line := stream.readline(MAX_LINE_BYTES + 1):
+        number = after = 0
+        most = self._max_line
+        readline = stream.readline
+        while line := readline(most + 1):
             number += 1
-            if len(line) > MAX_LINE_BYTES:
+            if len(line) > most:
                 raise UsageError(
-                    f"a line of more than {MAX_LINE_BYTES // 2**20} MiB",
+                    f"a line of more than {most // 2**20} MiB",
                     where=f"{self.path}:{number}",
                     hint="write one item a line (JSON Lines); a JSON array becomes lines with `jq -c '.[]'`",
                 )
+            self.offset = after
+            after += len(line)
             if number == 1 and line.startswith(_BOM):
                 line = line[len(_BOM) :]
+                self.offset = len(_BOM)
             yield number, line.rstrip(b"\r\n")
 
 
-def _unpacked(packed: io.BufferedReader[Any], path: str) -> IO[bytes]:
+def _zstd_errors() -> tuple[type[Exception], ...]:
+    """What Python 3.14's own zstd raises, where there is one."""
+    try:
+        error: type[Exception] = importlib.import_module("compression.zstd").ZstdError
+        return (error,)
+    except ImportError:
+        return ()
+
+
+_BROKEN: tuple[type[Exception], ...] = (OSError, EOFError, ValueError, zlib.error, *_zstd_errors())
+
+
+def _unpacked(packed: io.BufferedReader[Any]) -> IO[bytes]:
     """The stream itself, or unpacked by its first bytes (the name of a file is not trusted)."""
     head = packed.peek(4)[:4]
     if head.startswith(_GZIP):
         return cast(IO[bytes], gzip.GzipFile(fileobj=packed))
     if head == _ZSTD:
-        import pyarrow as pa
+        try:
+            return cast(IO[bytes], importlib.import_module("compression.zstd").ZstdFile(packed))
+        except ImportError:  # before Python 3.14; pyarrow is there for the records anyway
+            import pyarrow as pa
 
-        if not pa.Codec.is_available("zstd"):
-            raise UsageError("zstd cannot be read here", where=path, hint="unpack it first: zstd -d FILE")
-        return io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(packed, mode="r"), "zstd"))
+            return io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(packed, mode="r"), "zstd"))
     return packed

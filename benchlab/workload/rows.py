@@ -61,10 +61,11 @@ def unknown_field(name: str, known: tuple[str, ...]) -> str:
     return f"{clip(name)[1:-1]}: unknown field" + (f"; did you mean '{near[0]}'?" if near else "")
 
 
-def to_item(row: dict[str, Any], *, names: dict[str, str] | None = None) -> WorkloadItem:
+def to_item(row: dict[str, Any], *, names: dict[str, str] | None = None, exact: bool = False) -> WorkloadItem:
     """A row of native fields as an item. `names`: native name to the row's own spelling, for the messages.
 
-    Raises RowError naming the field, what was expected and what was found.
+    exact: how many blocks there are is checked later, by the whole file (`blocks.check`). Raises RowError naming the
+    field, what was expected and what was found.
     """
     spelled = names or {}
     for name in row:
@@ -77,7 +78,7 @@ def to_item(row: dict[str, Any], *, names: dict[str, str] | None = None) -> Work
     except RecursionError:
         raise RowError("is nested too deeply") from None
     _check_ask(item, spelled)
-    _check_blocks(item, spelled)
+    _check_blocks(item, spelled, exact)
     return item
 
 
@@ -120,7 +121,7 @@ def _check_messages(messages: list[dict[str, Any]]) -> None:
         raise RowError("messages: expected a message of the user; a system message alone is not a request")
 
 
-def _check_blocks(item: WorkloadItem, spelled: dict[str, str]) -> None:
+def _check_blocks(item: WorkloadItem, spelled: dict[str, str], exact: bool) -> None:
     if item.prefix_blocks is None:
         return
     name = spelled.get("prefix_blocks", "prefix_blocks")
@@ -130,7 +131,7 @@ def _check_blocks(item: WorkloadItem, spelled: dict[str, str]) -> None:
         raise RowError(f"{name}: expected block_tokens beside it (the size of a block, in tokens)")
     # Fewer blocks than fit are fine in our own format (a shared head, then a text of its own); more never are.
     most = block_counts(item.input_tokens, item.block_tokens)[1]
-    if len(item.prefix_blocks) > most:
+    if len(item.prefix_blocks) > most and not exact:
         raise RowError(
             f"{name}: expected at most {most} ids of {item.block_tokens} tokens for {item.input_tokens} tokens, "
             f"got {len(item.prefix_blocks)}"

@@ -20,7 +20,15 @@ def blocks(tokens: int, ids: list[int]) -> WorkloadItem:
 
 def test_hits_are_the_leading_run_alone() -> None:
     found = prefix_hits([blocks(30, [1, 2, 3]), blocks(30, [1, 9, 3]), blocks(25, [1, 2, 3])])
-    assert found == {"items": 3, "token_hit_ratio": (10 + 25) / 85, "items_with_hit": 2 / 3, "blocks": 4}
+    assert found == {
+        "items": 3,
+        "token_hit_ratio": (10 + 25) / 85,
+        "items_with_hit": 2 / 3,
+        "items_with_two_blocks": 1 / 3,
+        "shared_tokens": {"p50": 10.0, "p90": pytest.approx(22.0)},
+        "blocks": 4,
+        "first_blocks": 1,
+    }
     assert prefix_hits([WorkloadItem(input_tokens=3)]) is None
 
 
