@@ -13,6 +13,9 @@ from benchlab_engine.core.scheduler import POLICIES
 from benchlab_engine.sim.costs import parse_duration
 
 _MAX_DRAFTS = 64
+# Beyond these nothing is served better: memory for the bare bookkeeping runs out, or torch's threads do.
+_MAX_SEQS, _MAX_STEP, _MAX_BLOCK, _MAX_BLOCKS, _MAX_THREADS = 16_384, 1 << 20, 65_536, 1 << 22, 1024
+_MAX_DIGITS = 20
 _KEY_VARIABLE = "BENCHLAB_ENGINE_API_KEY"  # so that the key need not stand where every process list shows it
 
 
@@ -76,17 +79,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="torch, or paced:PROFILE (teaching, null, ttft=50ms,itl=20ms, roofline:h100:llama-3-8b)",
     )
     add("--dtype", default="auto", choices=("auto", "bf16", "fp32", "fp16"))
-    add("--max-seqs", type=_at_least(1), default=16, help="requests that run at once")
-    add("--max-batched-tokens", type=_at_least(1), default=512, help="tokens of one step")
-    add("--max-prefill-tokens", type=_at_least(0), default=0, help="of those, at most so many of prompts; 0: no limit")
-    add("--block-size", type=_at_least(1), default=16, help="tokens of one KV block")
+    add("--max-seqs", type=_Whole(1, _MAX_SEQS), default=16, help="requests that run at once")
+    add("--max-batched-tokens", type=_Whole(1, _MAX_STEP), default=512, help="tokens of one step")
+    add("--max-prefill-tokens", type=_Whole(0), default=0, help="of those, at most so many of prompts; 0: no limit")
+    add("--block-size", type=_Whole(1, _MAX_BLOCK), default=16, help="tokens of one KV block")
     add("--kv-blocks", type=_blocks, default=0, help="blocks of the KV pool, or auto")
     add("--prefix-cache", action=argparse.BooleanOptionalAction, default=True)
     add("--policy", default="continuous", choices=POLICIES)
-    add("--queue-limit", type=_at_least(0), default=256, help="requests that may wait beyond those that run")
+    add("--queue-limit", type=_Whole(0), default=256, help="requests that may wait beyond those that run")
     add("--max-wait", type=_duration, default=0, help="refuse a request that has waited so long, such as 2s; 0s: never")
-    add("--max-model-len", type=_at_least(0), default=0, help="tokens of prompt and output together; 0: the model's")
-    add("--threads", type=_at_least(0), default=0, help="CPU threads of the torch runner; 0: torch's choice")
+    add("--max-model-len", type=_Whole(0), default=0, help="tokens of prompt and output together; 0: the model's")
+    add("--threads", type=_Whole(0, _MAX_THREADS), default=0, help="CPU threads of the torch runner; 0: torch's choice")
     add("--host", default="127.0.0.1")
     add("--port", type=_port, default=8000, help="0: any free one")
     add("--served-model-name", default="")
@@ -111,12 +114,12 @@ def _add_model_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _add_queue_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--growth-reserve", type=_at_least(0), default=0, help="KV blocks that an admission leaves free for growth")
+    add("--growth-reserve", type=_Whole(0), default=0, help="KV blocks that an admission leaves free for growth")
     add("--priority-age", type=_duration, default=1_000_000_000,
         help="so much waiting is worth one step of priority; 0s: no ageing")  # fmt: skip
     add("--fair-share", action="store_true", help="the tenant that was served the fewest tokens goes first")
-    add("--tenant-limit", type=_at_least(0), default=0, help="requests under way of one tenant (x-tenant); 0: no limit")
-    add("--max-new-tokens", type=_at_least(0), default=0, help="tokens of one answer at most; 0: no limit of its own")
+    add("--tenant-limit", type=_Whole(0), default=0, help="requests under way of one tenant (x-tenant); 0: no limit")
+    add("--max-new-tokens", type=_Whole(0), default=0, help="tokens of one answer at most; 0: no limit of its own")
     add("--body-limit", type=_duration, default=60_000_000_000, help="how long a request's body may take to arrive")
     add("--journal", default="", metavar="FILE", help="write every request and step to FILE, JSON lines, prompts too")
 
@@ -139,18 +142,22 @@ def read(given: argparse.Namespace) -> ServeOptions:
     return ServeOptions(**values)
 
 
-class _at_least:  # noqa: N801  argparse shows the name of a type in its messages
-    def __init__(self, low: int) -> None:
-        self._low = low
+class _Whole:
+    """A type of a flag: a whole number from low to high."""
+
+    def __init__(self, low: int, high: int = 2**62) -> None:
+        self._low, self._high = low, high
 
     def __call__(self, text: str) -> int:
-        if not text.lstrip("-").isdecimal() or int(text) < self._low:
-            raise argparse.ArgumentTypeError(f"{text!r}: a whole number of at least {self._low} is expected")
-        return int(text)
+        right = text.isascii() and text.lstrip("-").isdecimal() and len(text) <= _MAX_DIGITS
+        if right and not text.startswith("--") and self._low <= int(text) <= self._high:
+            return int(text)
+        limits = f"of at least {self._low}" if self._high == 2**62 else f"from {self._low} to {self._high}"
+        raise argparse.ArgumentTypeError(f"{text[:_MAX_DIGITS]!r}: a whole number {limits} is expected")
 
 
 def _blocks(text: str) -> int:
-    return 0 if text == "auto" else _at_least(1)(text)
+    return 0 if text == "auto" else _Whole(1, _MAX_BLOCKS)(text)
 
 
 def _speculation(text: str) -> Speculation:
