@@ -5,6 +5,8 @@ The one idea: it looks at counters that only grow. It must not know where they c
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from benchlab.errors import BenchlabError, Exit
 from benchlab.loadgen.counters import Counts
 from benchlab.units import format_duration
@@ -24,21 +26,23 @@ class FailingWatch:
 
     def __init__(self, limit_ns: int | None) -> None:
         self._limit_ns = limit_ns
-        self._ok = self._failed = 0
+        self._seen: Counts | None = None
         self._since_ns: int | None = None
 
     def look(self, counts: Counts, now_ns: int) -> AbortedError | None:
-        """The error that ends the run, or None. The time runs from when failures began with no success after them."""
+        """The error that ends the run, or None. The time runs from the first failure after the last sign of an answer:
+        a request that was well, or any event of a stream (a long answer is none that failed)."""
         if self._limit_ns is None:
             return None
-        if counts.ok != self._ok or self._since_ns is None:
-            if counts.ok != self._ok or counts.failed == self._failed:
-                self._ok, self._failed, self._since_ns = counts.ok, counts.failed, None
-                return None
-            self._since_ns = now_ns
-        if now_ns - self._since_ns < self._limit_ns or counts.failed - self._failed < _LEAST_FAILURES:
+        seen = self._seen
+        if seen is None or (counts.ok, counts.events) != (seen.ok, seen.events):
+            self._seen, self._since_ns = replace(counts), None
             return None
-        many = counts.failed - self._failed
+        many = counts.failed - seen.failed
+        if many and self._since_ns is None:
+            self._since_ns = now_ns
+        if self._since_ns is None or now_ns - self._since_ns < self._limit_ns or many < _LEAST_FAILURES:
+            return None
         return AbortedError(
             f"every request has failed for {format_duration(self._limit_ns)} ({many:,} of them)",
             where="--abort-after",

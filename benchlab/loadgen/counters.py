@@ -7,12 +7,13 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-_FIELDS = struct.Struct("8q")
+_FIELDS = struct.Struct("9q")
 
 
 @dataclass(slots=True)
 class Counts:
-    """What a progress line needs. `ttft_us` is the last time to first token, microseconds, -1 if none yet."""
+    """What a progress line needs. `ttft_us` is the last time to first token, microseconds, -1 if none yet; `events`
+    counts events of streams, those under way among them."""
 
     stage: int = -1
     dispatched: int = 0
@@ -22,6 +23,7 @@ class Counts:
     failed: int = 0
     tokens: int = 0
     ttft_us: int = -1
+    events: int = 0
 
     def values(self) -> tuple[int, ...]:
         return (
@@ -33,6 +35,7 @@ class Counts:
             self.failed,
             self.tokens,
             self.ttft_us,
+            self.events,
         )
 
 

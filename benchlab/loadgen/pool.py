@@ -108,6 +108,7 @@ class WorkerPool:
             total.ok += page.ok
             total.failed += page.failed
             total.tokens += page.tokens
+            total.events += page.events
         return total
 
     def run_stage(self, jobs: Sequence[StageJob], tick: Callable[[], None]) -> list[StageReport]:

@@ -316,6 +316,7 @@ class StageRun:
 
     def _publish(self) -> None:
         self._counts.inflight, self._counts.held = len(self._flights), len(self._held)
+        self._counts.events = self._driver.client.counts.events
         self._driver.page.put(self._counts)
 
     async def _flush_regularly(self) -> None:

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from benchlab.campaign.abort import FailingWatch
 from benchlab.clock import SystemClock
+from benchlab.loadgen import limits as limits_module
 from benchlab.loadgen import timer as timer_module
 from benchlab.loadgen.counters import CounterPage, Counts
 from benchlab.loadgen.job import (
@@ -26,6 +28,7 @@ from benchlab.loadgen.job import (
     send,
 )
 from benchlab.loadgen.lag import LoopLag
+from benchlab.loadgen.limits import choose_sources
 from benchlab.loadgen.timer import WakeTimer
 from benchlab.units import NS_PER_MS
 from benchlab.workload.item import WorkloadItem
@@ -173,3 +176,37 @@ def test_c70_a_low_soft_limit_is_raised_and_a_low_hard_one_is_refused_by_number(
     assert limited(64, 128, 0) == "128 128\n"
     refused = limited(128, 128, 300)
     assert refused.startswith("2 ") and "300 connections" in refused and "128" in refused and "ulimit -Hn" in refused
+
+
+def test_c71_ports_are_counted_before_the_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    ranges = tmp_path / "range"
+    ranges.write_text("40000\t40399\n")
+    monkeypatch.setattr(limits_module, "_PORT_RANGE", ranges)
+
+    assert choose_sources(None, "127.0.0.1", []) == ([], None)
+    assert choose_sources(200, "127.0.0.1", []) == ([], None)
+    sources, words = choose_sources(500, "localhost", [])
+    assert sources == ["127.0.0.1", "127.0.0.2", "127.0.0.3"] and "500 connections" in (words or "")
+    none, words = choose_sources(500, "10.0.0.9", [])
+    assert none == [] and "give 3 with --source-address" in (words or "") and "ip_local_port_range" in (words or "")
+    assert choose_sources(500, "10.0.0.9", ["a", "b", "c"]) == (["a", "b", "c"], None)
+    assert "give 3" in (choose_sources(500, "::1", [])[1] or "")
+    monkeypatch.setattr(limits_module, "_PORT_RANGE", tmp_path / "none")
+    assert choose_sources(10**6, "127.0.0.1", []) == ([], None)
+
+
+def test_the_watch_for_failures_needs_all_of_them_for_all_of_the_time() -> None:
+    watch = FailingWatch(10)
+    assert watch.look(Counts(ok=3), 0) is None
+    assert watch.look(Counts(ok=3, failed=5), 1) is None
+    assert watch.look(Counts(ok=4, failed=6), 9) is None  # one success, and the time runs anew
+    assert watch.look(Counts(ok=4, failed=7), 12) is None
+    assert watch.look(Counts(ok=4, failed=8), 25) is None  # two are no proof
+    found = watch.look(Counts(ok=4, failed=9), 26)
+    assert found is not None and int(found.exit_code) == 7 and "3 of them" in str(found)
+    quiet = FailingWatch(10)
+    assert quiet.look(Counts(), 0) is None and quiet.look(Counts(), 1000) is None  # nothing ended: nothing failed
+    streaming = FailingWatch(10)
+    for now in range(50):  # refusals beside a long answer
+        assert streaming.look(Counts(failed=now, events=now), now) is None
+    assert FailingWatch(None).look(Counts(failed=99), 10**12) is None

@@ -137,6 +137,18 @@ def test_a_stage_cut_short_is_incomplete():
     assert condition_of(columns_from([]), None, OPEN).word == "incomplete"
 
 
+def test_a_stage_that_a_rule_ended_for_its_failures_is_errored():
+    cut = {
+        "complete": False,
+        "why": "every request has failed for 30 s",
+        "aborted": "every request has failed for 30 s",
+    }
+    records = [failed(i / 2, outcome=Outcome.ERROR_CONNECT, request_id=f"f{i}") for i in range(40)]
+
+    assert word(records, 20.0, stage={"kind": "open", **cut}) == "errored"
+    assert word(records, 20.0, stage={"kind": "open", **cut, "aborted": None}) == "incomplete"
+
+
 def test_too_few_requests_are_short():
     assert word([stream(float(i), [i + 0.1], request_id=str(i)) for i in range(5)], 10.0) == "short"
     assert word([stream(float(i), [i + 0.1], request_id=str(i)) for i in range(6)], 10.0) == "stable"

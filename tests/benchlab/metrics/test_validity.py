@@ -77,6 +77,20 @@ def test_c23_c28_what_the_client_did_not_send_is_its_own_fault():
     assert found.state == "fail" and found.value == pytest.approx(0.5)
 
 
+def test_c26_turns_that_a_failed_one_kept_back_are_no_lateness_but_make_the_load_another():
+    lost = [
+        failed(i / 2, outcome=Outcome.NOT_SENT, error_kind="session", session_id="s", request_id=f"n{i}")
+        for i in range(20, 40)
+    ]
+    found = rules(good(20, session_id="s") + lost)
+
+    assert found["rate_held"].state == "pass"
+    assert found["whole_sessions"].state == "warn" and found["whole_sessions"].value == pytest.approx(0.5)
+    assert "20 turns were never sent" in found["whole_sessions"].hint
+    assert rules(good(session_id="s"))["whole_sessions"].state == "pass"
+    assert rules(good())["whole_sessions"].state == "not checked"
+
+
 def test_a_client_that_starts_requests_after_the_stage_did_not_hold_the_rate():
     late = [
         steady(25.0 + i, ttft=0.1, gap=0.02, tokens=3, intended=19.0, dispatched=25.0 + i, request_id=f"l{i}")
