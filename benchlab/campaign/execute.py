@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchlab.campaign.abort import FailingWatch
 from benchlab.campaign.describe import first_manifest, item_row, worker_entry
+from benchlab.campaign.engine_times import store_engine_times
 from benchlab.campaign.finish import judge_and_report, stage_times, store_records, write_items
 from benchlab.campaign.interrupt import Interrupt
 from benchlab.campaign.leavings import keep_logs, remove_if_unused
@@ -354,6 +355,9 @@ class _Execution:
         requests = store_records(
             path, keep_text=self.spec.keep_text, why_unfinished="the load generator ended while it was under way"
         )
+        if self.error is None:
+            told = store_engine_times(path, self.spec, self.endpoint, requests, self.t0_ns)
+            manifest |= {} if told is None else {"engine_times": told}
         for stage, entry in zip(self.stages, manifest["stages"], strict=True):
             if "start_ns" in entry:
                 intended, ends = stage_times(requests, stage.index, entry["start_ns"])

@@ -75,9 +75,10 @@ class Columns:
         return len(self.outcome)
 
     def number(self, name: str) -> Floats:
-        """A numeric column of the requests table as float64, NaN where it is null."""
+        """A numeric column of the requests table as float64, NaN where it is null, or where there is no such column."""
         if name not in self._cache:
-            self._cache[name] = _floats(self.table, name)
+            there = name in self.table.column_names
+            self._cache[name] = _floats(self.table, name) if there else np.full(self.n, np.nan)
         found: Floats = self._cache[name]
         return found
 

@@ -16,6 +16,7 @@ from benchlab.metrics import run as rates
 from benchlab.metrics.certificate import certificate
 from benchlab.metrics.columns import Bools, Columns, columns_of, stages_of
 from benchlab.metrics.condition import condition_of
+from benchlab.metrics.engine import with_engine
 from benchlab.metrics.goodput import Good, SloClause, good_requests
 from benchlab.metrics.quantiles import METHOD, interval_ranks, ordered, quantile, quantile_with_interval, wilson
 from benchlab.metrics.rule import Rule
@@ -46,7 +47,7 @@ def summarise(
     """The summary of a stored run in the schema of INTERFACES.md, with `selection` null and `gates` empty."""
     return summarise_tables(
         run.manifest,
-        run.requests(),
+        with_engine(run.requests(), run.engine()),
         run.telemetry(),
         run_id=run.run_id,
         slo=slo,
@@ -267,7 +268,10 @@ def _censor(
     block["censored"] = int(cut.sum())
     if not cut.any():
         return
-    known = metric.function(c).values if metric.name in ("ttft", "response_ttft", "ttfa") else np.full(c.n, np.nan)
+    if metric.of_engine and samples.gap is not None:
+        return  # nothing is known of those that ended either
+    early = metric.of_engine or metric.name in ("ttft", "response_ttft", "ttfa")
+    known = metric.function(c).values if early else np.full(c.n, np.nan)
     seen = np.fmax(c.number("end_ns"), c.last_content_ns)
     bound = (np.where(np.isnan(seen), c.number("sent_ns"), seen) - c.number("sent_ns")) / 1e6
     told = known[cut][np.isfinite(known[cut])]

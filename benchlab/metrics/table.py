@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from benchlab.metrics import request, run
+from benchlab.metrics import engine, request, run
 from benchlab.metrics.columns import Bools, Columns, Floats, Ints
 from benchlab.metrics.request import Values
 from benchlab.metrics.window import Window
@@ -27,6 +27,7 @@ class Metric:
     """A row. `function` for request and gap scope, `figure` for run scope (a number a stage, or None).
 
     needs: fields of the record it is made from. over: whose samples count, requests that ended ok or all dispatched.
+    of_engine: made of times on the engine's own clock, where it tells them.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Metric:
     function: Callable[[Columns], Values] | None = None
     figure: Callable[[Columns, Window], float | None] | None = None
     over: Over = "ok"
+    of_engine: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,11 @@ _TEXT = ("chunk_ns", "chunk_kind")
 def _r(name: str, unit: str, better: Better, needs: tuple[str, ...], sentence: str, **more: object) -> Metric:
     function = getattr(request, name)
     return Metric(name, unit, better, needs, more.pop("scope", "request"), sentence, function, **more)  # type: ignore[arg-type]
+
+
+def _e(name: str, unit: str, sentence: str) -> Metric:
+    """A row of what only the engine can tell."""
+    return Metric(name, unit, "lower", (), "request", sentence, getattr(engine, name), of_engine=True)
 
 
 def _f(
@@ -152,6 +159,12 @@ METRICS: tuple[Metric, ...] = (
         "Prompt tokens that the server took from its prefix cache.",
     ),
     _r("tokens_per_chunk", "tokens", "neither", (*_TEXT, "output_tokens"), "Streamed tokens for each text chunk."),
+    _e("queue", "ms", "From when the engine accepted a request to the first step that works on its prompt."),
+    _e("prefill", "ms", "From the first step on a prompt to its first token, on the engine's clock."),
+    _e("decode", "ms", "From the first token to the last, on the engine's clock; time spent preempted is in it."),
+    _e("cleanup", "ms", "From the last token ready to its memory free and all handed over, on the engine's clock."),
+    _e("transport", "ms", "The client's ttft less the engine's time from accepting to writing the first token."),
+    _e("preemptions", "times", "How often the engine took a request's place away."),
     _f("offered_rps", "1/s", "neither", "Requests due inside the window, a second.", run.offered_rps),
     _f("achieved_rps", "1/s", "higher", "Requests sent inside the window, a second.", run.achieved_rps),
     _f("completed_rps", "1/s", "higher", "Answers whole inside the window, a second.", run.completed_rps),

@@ -21,6 +21,8 @@ keys (all `_ns` from t0 of the host that made the requests):
                        cap {max_inflight, held}, peak_inflight, sessions, backoff {times, ns}}]}]
     slo {clauses [...], target} · objectives [...] · percentiles [...]
     telemetry {sources [...], notes [...], period_ns, gaps [...]}
+    engine_times {rows, of (requests that were sent), others (rows of other requests of the same id), engine_ns and t_ns
+                  (the engine's clock and ours at one instant), error_ns, why}; absent where the engine was not asked
     hosts [{name, node, address, workers [...], python, benchlab, t0 {monotonic_ns, wall_ns} of that host,
             clock [{at_ns, offset_ns, error_ns, trips}], lost {at_ns, why, sending, requests} or null, ...}], only of a
             run whose load came from several hosts

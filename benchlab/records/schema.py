@@ -79,6 +79,31 @@ SAMPLES = pa.schema(
 )
 """`telemetry.parquet`: one row a reading."""
 
+ENGINE = pa.schema(
+    [
+        ("request_id", pa.string()),
+        ("accepted_ns", pa.int64()),
+        ("queued_ns", pa.int64()),
+        ("admitted_ns", pa.int64()),
+        ("prefill_start_ns", pa.int64()),
+        ("prefill_end_ns", pa.int64()),
+        ("token_ready_ns", pa.list_(pa.int64())),
+        ("token_written_ns", pa.list_(pa.int64())),
+        ("blocks_freed_ns", pa.int64()),
+        ("released_ns", pa.int64()),
+        ("preempted_ns", pa.list_(pa.int64())),
+        ("resumed_ns", pa.list_(pa.int64())),
+        ("prompt_tokens", pa.int64()),
+        ("cached_tokens", pa.int64()),
+        ("output_tokens", pa.int64()),
+        ("finish_reason", pa.string()),
+    ]
+)
+"""`engine.parquet`: one row a request that the engine tells of; times in ns of the engine's own clock.
+
+The manifest's `engine_times` says where that clock stood on ours.
+"""
+
 BEGUN = pa.schema(
     [
         ("request_id", pa.string()),

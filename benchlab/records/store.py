@@ -1,7 +1,7 @@
 """The run directory: the evidence package that every table and page is made from. Nothing is ever overwritten.
 
-`manifest.json · requests.parquet · telemetry.parquet · items.parquet · summary.json · report.html`, and `spool/`
-while a run is on.
+`manifest.json · requests.parquet · telemetry.parquet · items.parquet · summary.json · report.html`, `engine.parquet`
+where the engine tells its own times, and `spool/` while a run is on.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from benchlab.errors import StorageError, UsageError
 from benchlab.records.manifest import Manifest, read_manifest, write_json
-from benchlab.records.schema import REQUESTS, SAMPLES
+from benchlab.records.schema import ENGINE, REQUESTS, SAMPLES
 
 _DAMAGED = "the file is damaged: take it from where the run was made"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -82,6 +82,11 @@ class Run:
         """`telemetry.parquet`, or an empty table where there is none."""
         path = self.path / "telemetry.parquet"
         return _conform(read_parquet(path), SAMPLES, path) if path.exists() else SAMPLES.empty_table()
+
+    def engine(self) -> pa.Table:
+        """`engine.parquet`: the engine's own times by request id, or an empty table where it told none."""
+        path = self.path / "engine.parquet"
+        return _conform(read_parquet(path), ENGINE, path) if path.exists() else ENGINE.empty_table()
 
 
 def _conform(table: pa.Table, schema: pa.Schema, path: Path) -> pa.Table:

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from benchlab.metrics.table import BY_NAME
+from benchlab.metrics.table import BY_NAME, METRICS
+
+_OF_ENGINE = tuple(row.name for row in METRICS if row.of_engine)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,10 @@ def plausible(metric: str, statistic: str | None, value: float, stage: Mapping[s
         block = (stage.get("metrics") or {}).get(metric) or {}
         if number(block.get("n")) == 0:
             return f"{metric} has no samples"
-    may_be_zero = metric in ("dispatch_lag", "held", "connect", "itl", "stall", "cached_tokens") or row.unit == "share"
+    may_be_zero = (
+        metric in ("dispatch_lag", "held", "connect", "itl", "stall", "cached_tokens", *_OF_ENGINE)
+        or row.unit == "share"
+    )
     if value < 0 or (value == 0 and not may_be_zero and metric != "wasted_tps"):
         return f"{value:g} {row.unit} is not plausible"
     if row.unit == "share" and value > 1:
