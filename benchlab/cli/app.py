@@ -54,6 +54,9 @@ def main(argv: list[str] | None = None) -> int:
     """Run a command line; returns the exit code (and exits with it when called as the console script)."""
     own = argv is None
     if own:
+        from benchlab.records.lean import keep_pandas_out
+
+        keep_pandas_out()
         _prepare_streams()
     code = _flushed(int(_run(sys.argv[1:] if argv is None else argv)))
     if own:

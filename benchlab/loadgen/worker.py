@@ -32,6 +32,7 @@ from benchlab.loadgen.open_loop import OpenLoop
 from benchlab.loadgen.plan import LoadPlan
 from benchlab.loadgen.session_graph import SessionGraph
 from benchlab.loadgen.sessions import Sessions
+from benchlab.records.lean import keep_pandas_out
 from benchlab.records.record import Identity
 from benchlab.records.recorder import Recorder
 from benchlab.records.schema import requests_batch
@@ -46,6 +47,7 @@ def main() -> int:
     """Serve the parent until it says quit or is gone. Returns the exit code."""
     for number in (signal.SIGINT, signal.SIGTERM):  # a signal to the whole group is the parent's to answer
         signal.signal(number, signal.SIG_IGN)
+    keep_pandas_out()
     commands, replies = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints must not get between the messages
     job = receive_in_worker(commands)
@@ -116,7 +118,7 @@ async def _serve(job: WorkerJob, commands: IO[bytes], replies: IO[bytes], loop_n
 
 
 def _rehearse() -> None:
-    """Make a batch for nothing: at its first one pyarrow imports pandas, half a second that no stage may bear."""
+    """Make a batch for nothing: what pyarrow imports at its first one is a wait that no stage may bear."""
     requests_batch([Recorder(Identity("rehearsal", -1, "", 0)).record(0)])
 
 
