@@ -10,12 +10,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
-from benchlab.errors import UsageError
 from benchlab.workload.item import WorkloadItem
+from benchlab.workload.text_fit import Fitter
 from benchlab.workload.tokens import Count
 from benchlab.workload.words import BODY, LEAD
 
@@ -24,7 +23,6 @@ VERSION = 1
 
 LEAD_WORDS = 8
 _SENTENCE = 12
-_ROUNDS = 16
 _LEAD_SET = frozenset(LEAD)
 _STOPPED = tuple(word + "." for word in BODY)
 
@@ -73,6 +71,8 @@ class Made:
     asked: list[int]
     realised: list[int]
     exact: bool
+    as_sent: bool = False
+    """Counted after the chat template, not the text alone."""
 
     def note(self) -> str:
         """One sentence for the console and the manifest."""
@@ -81,21 +81,31 @@ class Made:
         off = [real - asked for asked, real in zip(self.asked, self.realised, strict=True) if real != asked]
         if not self.exact:
             return f"{len(self.asked):,} prompts made to an estimate (one token a word or full stop), not counted"
+        where = " after the chat template" if self.as_sent else ""
         if not off:
-            return f"{len(self.asked):,} prompts made to their exact lengths by the tokenizer"
+            return f"{len(self.asked):,} prompts made to their exact lengths by the tokenizer{where}"
         return (
-            f"{len(off):,} of {len(self.asked):,} prompts differ from their length, by {min(off)} to {max(off)} tokens"
+            f"{len(off):,} of {len(self.asked):,} prompts differ from their length{where}, by {min(off)} to {max(off)} "
+            "tokens"
         )
 
 
-def make_texts(items: Iterable[WorkloadItem], *, key: str, salt: str | None = None, count: Count | None = None) -> Made:
+def make_texts(
+    items: Iterable[WorkloadItem],
+    *,
+    key: str,
+    salt: str | None = None,
+    count: Count | None = None,
+    whole: Count | None = None,
+) -> Made:
     """Give every item of `input_tokens` its prompt, and every item its salt.
 
     key: what the texts derive from, as a rule the workload's sha256. salt: one per run for a cold cache. count: tokens
-    of a text without special tokens; with it the lengths are made exact. Raises UsageError for a length that cannot be
-    reached, naming the least.
+    of a text without special tokens; with it the lengths are made exact. whole: tokens of a prompt as it is sent, after
+    the chat template; then the lengths are exact there. Raises UsageError for a length that cannot be reached, naming
+    the least.
     """
-    maker = _Maker(key, salt or "", count)
+    maker = _Maker(key, salt or "", None if count is None else Fitter(count, whole))
     made: list[WorkloadItem] = []
     asked: list[int] = []
     realised: list[int] = []
@@ -109,77 +119,56 @@ def make_texts(items: Iterable[WorkloadItem], *, key: str, salt: str | None = No
         )
         asked.append(item.input_tokens)
         realised.append(length)
-    return Made(made, asked, realised, count is not None)
+    return Made(made, asked, realised, count is not None, whole is not None)
 
 
 class _Maker:
     """Makes the texts of one workload; shared blocks are made once."""
 
-    def __init__(self, key: str, salt: str, count: Count | None) -> None:
-        self._key, self._salt, self._count = key, salt, count
-        self._blocks: dict[tuple[int, int, bool], str] = {}
+    def __init__(self, key: str, salt: str, fitter: Fitter | None) -> None:
+        self._key, self._salt, self._fitter = key, salt, fitter
+        self._blocks: dict[tuple[int, int, bool], tuple[str, int]] = {}
 
     def text(self, item: WorkloadItem, num_tokens: int) -> tuple[str, int]:
         """The prompt and its length. Sharing outranks exactness: blocks are never trimmed to mend a length."""
         blocks, size = item.prefix_blocks or [], item.block_tokens or 0
         if not blocks:
-            return self._fitted("", num_tokens, item.id)
+            return self._prompt("", num_tokens, num_tokens, item.id)
         full, rest = divmod(num_tokens, size)
         whole = [self._block(block, size, first=place == 0) for place, block in enumerate(blocks[:full])]
-        head = " ".join(whole)
+        head, in_head = " ".join(text for text, _ in whole), sum(length for _, length in whole)
         if len(blocks) > full:  # the last id stands for a partial block, so its text is that block's own
-            return self._fitted(head, num_tokens, f"block {blocks[-1]}", rest)
-        left = num_tokens - len(blocks) * size
-        return self._fitted(head, num_tokens, item.id, left)
+            return self._prompt(head, num_tokens, num_tokens - in_head if rest else 0, f"block {blocks[-1]}")
+        return self._prompt(head, num_tokens, num_tokens - in_head, item.id)
 
-    def _block(self, block: int, size: int, *, first: bool) -> str:
+    def _block(self, block: int, size: int, *, first: bool) -> tuple[str, int]:
         found = self._blocks.get((block, size, first))
         if found is None:
-            draw = self._first if first else self._plain
-            found, _ = self._search(lambda n: draw(n, f"block {block}"), size, size)
+            name = f"block {block}"
+            if self._fitter is None:
+                found = (self._first(size, name) if first else self._plain(size, name)), size
+            elif first:
+                found = self._fitter.first(lambda n: self._first(n, name), size)
+            else:
+                found = self._fitter.inner(lambda n: self._plain(n, name), size)
             self._blocks[block, size, first] = found
         return found
 
-    def _fitted(self, head: str, num_tokens: int, name: str, left: int | None = None) -> tuple[str, int]:
+    def _prompt(self, head: str, num_tokens: int, left: int, name: str) -> tuple[str, int]:
+        def draw(pieces: int) -> str:
+            return self._plain(pieces, name) if head else self._first(pieces, name)
+
+        if self._fitter is not None:
+            return self._fitter.prompt(head, draw, num_tokens, left - self._fitter.overhead)
         if not head:
-            return self._search(lambda n: self._first(n, name), num_tokens, num_tokens)
-        if not left:
-            return head, num_tokens if self._count is None else self._count(head)
-        return self._search(lambda n: f"{head} {self._plain(n, name)}", num_tokens, left)
+            return draw(num_tokens), num_tokens
+        return (f"{head} {draw(left)}" if left > 0 else head), num_tokens
 
     def _first(self, num_tokens: int, name: str) -> str:
         return _headed(num_tokens, self._salt, self._key, name)
 
     def _plain(self, num_tokens: int, name: str) -> str:
         return words(num_tokens, self._key, name)
-
-    def _search(self, draw: Any, wanted: int, guess: int) -> tuple[str, int]:
-        """The text of `draw(n)` whose counted length is `wanted`; the nearest one found where none is."""
-        if self._count is None:
-            return draw(guess), wanted
-        tried: dict[int, int] = {}
-        best, best_off, pieces = "", None, guess
-        for _ in range(_ROUNDS):
-            text = draw(pieces)
-            got = tried[pieces] = self._count(text)
-            if best_off is None or abs(got - wanted) < abs(best_off):
-                best, best_off = text, got - wanted
-            if got == wanted or (pieces == 1 and got > wanted):
-                break
-            # Far off, by proportion; near, one by one, so that rounding cannot make it swing.
-            step = wanted - got
-            pieces = max(1, pieces + (step if abs(step) < 8 else round(step * pieces / max(1, got))))
-            while pieces in tried and pieces > 1 and len(tried) < _ROUNDS:
-                pieces += 1 if step > 0 else -1
-            if pieces in tried:
-                break
-        if best_off is not None and best_off > 0 and 1 in tried and tried[1] > wanted:
-            raise UsageError(
-                f"a prompt of {wanted} tokens cannot be made: the shortest has {tried[1]} by this tokenizer",
-                where="input_tokens",
-                hint=f"ask for {tried[1]} tokens or more (an empty prompt is never sent)",
-            )
-        return best, wanted + (best_off or 0)
 
 
 def salted(item: WorkloadItem, salt: str) -> WorkloadItem:

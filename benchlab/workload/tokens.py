@@ -1,7 +1,8 @@
 """How many tokens a text has: one seam, `count(text) -> int`, whoever does the counting.
 
-A whole text is counted at once and without the special tokens of the tokenizer, for these belong to the request and
-not to the text; counted per chunk they come back once a chunk. No HTTP here: an endpoint's /tokenize is handed in.
+The one idea: a whole text is counted at once and without the special tokens of the tokenizer, for these belong to the
+request and not to the text; counted per chunk they come back once a chunk. No HTTP here: an endpoint's /tokenize is
+handed in.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from benchlab.errors import UsageError
 
@@ -20,15 +22,25 @@ CHARS_PER_TOKEN = 4.0
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """A way to count. `exact` is False for an estimate; `source` says in words what counted."""
+    """A way to count. `exact` is False for an estimate; `source` says in words what counted.
+
+    chat: tokens of a prompt sent as the one user message of a chat, after the model's template and with the start of
+    the answer; raw: tokens of a prompt sent as it is, with what the tokenizer itself puts around it. None: not known.
+    """
 
     count: Count
     source: str
     exact: bool
+    chat: Count | None = None
+    raw: Count | None = None
 
     def __call__(self, text: str) -> int:
         """The tokens of a whole text, without special tokens."""
         return self.count(text)
+
+    def as_sent(self, api: str) -> Count | None:
+        """How a prompt counts when it is sent over this API (chat, completions); None where it cannot be told."""
+        return self.raw if api == "completions" else self.chat
 
 
 def estimate(chars_per_token: float = CHARS_PER_TOKEN) -> Counter:
@@ -43,12 +55,29 @@ def estimate(chars_per_token: float = CHARS_PER_TOKEN) -> Counter:
 
 
 def from_callable(count: Count, source: str) -> Counter:
-    """A counter that is handed in, such as an endpoint's /tokenize; it must not count special tokens."""
+    """A counter that is handed in; it must not count special tokens."""
     return Counter(count, source, exact=True)
 
 
+def counter_named(text: str) -> Counter:
+    """A counter by its word: `estimate`, `estimate:3.8` (characters a token), a tokenizer.json, a folder, a GGUF file.
+
+    Raises UsageError for anything else.
+    """
+    kind, _, ratio = text.partition(":")
+    if kind == "estimate":
+        try:
+            return estimate(float(ratio) if ratio else CHARS_PER_TOKEN)
+        except ValueError:
+            raise UsageError(f"'{ratio[:40]}' is no number of characters", where="--tokenizer") from None
+    return from_gguf(text) if text.lower().endswith(".gguf") else from_file(text)
+
+
 def from_file(path: str | Path) -> Counter:
-    """A `tokenizer.json`, or a folder that holds one. Raises UsageError where it or the library is missing."""
+    """A `tokenizer.json`, or a folder that holds one (and its chat template).
+
+    Raises UsageError where it or the library is missing.
+    """
     place = Path(path)
     place = place / "tokenizer.json" if place.is_dir() else place
     if not place.is_file():
@@ -64,10 +93,95 @@ def from_file(path: str | Path) -> Counter:
     except Exception as fault:  # the library raises bare Exception
         raise UsageError(f"is not a tokenizer: {fault}", where=str(place)) from fault
 
-    def count(text: str) -> int:
-        return len(tokenizer.encode(text, add_special_tokens=False).ids)
+    def encode(text: str, special: bool) -> int:
+        return len(tokenizer.encode(text, add_special_tokens=special).ids)
 
-    return Counter(count, f"tokenizer {place}", exact=True)
+    return Counter(
+        lambda text: encode(text, False),
+        f"tokenizer {place}",
+        exact=True,
+        chat=_chat_of_folder(place.parent),
+        raw=lambda text: encode(text, True),
+    )
+
+
+def from_gguf(path: str | Path) -> Counter:
+    """The tokenizer and the chat template that a GGUF file carries. Raises UsageError where they cannot be read."""
+    place = Path(path)
+    if not place.is_file():
+        raise UsageError("no such file", where=str(place), hint="name a GGUF file")
+    try:
+        from gguf import GGUFReader
+
+        from benchlab_engine.errors import EngineError
+        from benchlab_engine.serve.tokens_model import from_gguf as vocabulary_of
+
+        found = {name: field.contents() for name, field in GGUFReader(place).fields.items() if "tokenizer." in name}
+        vocabulary = vocabulary_of(found)
+    except ImportError as fault:
+        raise UsageError(f"{fault}", where=str(place), hint="pip install 'benchlab[engine]'") from None
+    except EngineError as fault:
+        raise UsageError(str(fault), where=str(place)) from fault
+    except Exception as fault:  # the library raises bare exceptions for a file it cannot read
+        raise UsageError(f"is not a GGUF file with a tokenizer: {fault}", where=str(place)) from fault
+    around = len(vocabulary.encode(""))
+
+    def chat(text: str) -> int:
+        return len(vocabulary.encode_chat([{"role": "user", "content": text}]))
+
+    return Counter(
+        lambda text: len(vocabulary.encode(text)) - around,
+        f"tokenizer of {place}",
+        exact=True,
+        chat=chat if found.get("tokenizer.chat_template") else None,
+        raw=lambda text: len(vocabulary.encode(text)),
+    )
+
+
+def from_endpoint(ask: Callable[[dict[str, Any]], Any], source: str) -> Counter:
+    """An endpoint's /tokenize, asked by `ask(body) -> answer` (JSON both).
+
+    The bodies spell a text as vLLM and SGLang (`prompt`, `add_special_tokens`) and llama.cpp (`content`,
+    `add_special`) read it, and answers are read in all three ways. Raises UsageError for an answer that tells no count.
+    """
+
+    def text_body(text: str, special: bool) -> dict[str, Any]:
+        return {"prompt": text, "content": text, "add_special_tokens": special, "add_special": special}
+
+    def chat(text: str) -> int:
+        return told_count(ask({"messages": [{"role": "user", "content": text}], "add_generation_prompt": True}))
+
+    return Counter(
+        lambda text: told_count(ask(text_body(text, False))) if text else 0,
+        source,
+        exact=True,
+        chat=chat,
+        raw=lambda text: told_count(ask(text_body(text, True))),
+    )
+
+
+def told_count(answer: Any) -> int:
+    """The number of tokens that an answer of /tokenize tells: its `count`, or the length of its list of tokens."""
+    found = answer.get("count", answer.get("tokens")) if isinstance(answer, dict) else answer
+    if isinstance(found, list):
+        return len(found)
+    if isinstance(found, int) and not isinstance(found, bool) and found >= 0:
+        return found
+    raise UsageError(
+        f"/tokenize told no count: {str(answer)[:80]}", where="--tokenizer", hint="give the model's tokenizer.json"
+    )
+
+
+def _chat_of_folder(folder: Path) -> Count | None:
+    """The count after the chat template beside a tokenizer; None where there is none, or it cannot be rendered."""
+    try:
+        from benchlab_engine.serve.tokens_model import vocabulary_of
+
+        vocabulary = vocabulary_of(folder, None)
+        vocabulary.encode_chat([{"role": "user", "content": "a"}])
+    except Exception:  # no template, no jinja2, a template that refuses: then the count of the text is all there is
+        return None
+    return lambda text: len(vocabulary.encode_chat([{"role": "user", "content": text}]))
 
 
 def count_output(chunks: list[str], counter: Count, *, max_tokens: int | None = None) -> tuple[int, str | None]:
