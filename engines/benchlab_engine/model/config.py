@@ -13,6 +13,9 @@ from typing import Any
 
 from benchlab_engine.errors import EngineError
 
+_LARGEST = 1e300
+_MOST, _MOST_LAYERS, _MOST_POSITIONS = 2**31, 10_000, 2**24
+
 
 @dataclass(frozen=True, slots=True)
 class RopeScaling:
@@ -34,6 +37,21 @@ class RopeScaling:
     beta_slow: float = 1.0
     truncate: bool = True
     factors: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Numbers that no wave can have are refused here, whatever the source."""
+        if not 0 < self.factor < math.inf or not 0 <= self.original_positions <= _MOST_POSITIONS:
+            raise EngineError(
+                f"rope scaling {self.kind} with factor {self.factor} over {self.original_positions} positions makes "
+                "no sense"
+            )
+        if self.kind == "yarn" and (self.original_positions < 1 or not 0 < self.beta_slow < self.beta_fast < math.inf):
+            raise EngineError(
+                f"rope scaling yarn over {self.original_positions} positions needs 0 < beta_slow < beta_fast, not "
+                f"{self.beta_slow} and {self.beta_fast}"
+            )
+        if not 0 < self.attention_factor < math.inf:
+            raise EngineError(f"rope scaling {self.kind} with attention_factor {self.attention_factor} makes no sense")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +84,16 @@ class DecoderConfig:
         for name in ("vocab_size", "hidden", "ffn", "num_layers", "num_heads", "num_kv_heads", "head_dim"):
             if getattr(self, name) < 1:
                 raise EngineError(f"the model's {name} is {getattr(self, name)}; it must be at least 1")
-        if self.max_positions < 1:
-            raise EngineError(f"the model has {self.max_positions} positions; at least 1 is needed")
+            if getattr(self, name) > _MOST:
+                raise EngineError(f"the model's {name} is {getattr(self, name)}; no tensor is that large")
+        if self.num_layers > _MOST_LAYERS:
+            raise EngineError(f"the model has {self.num_layers} layers; at most {_MOST_LAYERS} make sense")
+        if not 1 <= self.max_positions <= _MOST_POSITIONS:
+            raise EngineError(f"the model has {self.max_positions} positions; 1 to {_MOST_POSITIONS} are possible")
+        if not 1 < self.rope_theta < math.inf:
+            raise EngineError(f"rope_theta {self.rope_theta} makes no frequencies; it must be above 1")
+        if not 0 <= self.norm_eps < math.inf or self.window < 0:
+            raise EngineError(f"norm_eps {self.norm_eps} and a window of {self.window} must not be below zero")
         if self.num_heads % self.num_kv_heads:
             raise EngineError(f"{self.num_heads} query heads cannot share {self.num_kv_heads} key heads evenly")
         if self.head_dim % 2:
@@ -84,7 +110,7 @@ _FAMILIES = {"llama": (False, False), "mistral": (False, False), "qwen2": (True,
 def from_hugging_face(config: Mapping[str, Any]) -> DecoderConfig:
     """From a config.json. EngineError names the field that this engine cannot honour."""
     family = config.get("model_type")
-    if family not in _FAMILIES:
+    if not isinstance(family, str) or family not in _FAMILIES:
         raise EngineError(f"model_type {family!r} is not supported; supported: {', '.join(_FAMILIES)}")
     qkv_bias, qk_norm = _FAMILIES[family]
     for field in ("attention_bias", "mlp_bias"):
@@ -126,6 +152,10 @@ def _number(config: Mapping[str, Any], field: str, default: float | None = None)
         raise EngineError(f"the model's config lacks {field}")
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise EngineError(f"the model's config has {field} = {value!r}; a number is expected")
+    if not abs(value) <= _LARGEST:
+        raise EngineError(
+            f"the model's config has {field} = {str(value)[:20]}; a number that a float can be is expected"
+        )
     return float(value)
 
 
@@ -141,6 +171,8 @@ def _window(family: str, config: Mapping[str, Any], layers: int) -> tuple[int, i
     if family == "llama" or config.get("sliding_window") is None:
         return 0, 0
     kinds = config.get("layer_types")
+    if kinds is not None and not (isinstance(kinds, list) and all(isinstance(kind, str) for kind in kinds)):
+        raise EngineError(f"layer_types {str(kinds)[:80]} are not a list of names")
     if family == "mistral":
         if kinds and set(kinds) != {"sliding_attention"}:
             raise EngineError(f"mistral with layer_types {sorted(set(kinds))} is not supported; only sliding_attention")
@@ -166,7 +198,7 @@ def _rope(config: Mapping[str, Any], positions: int) -> tuple[float, RopeScaling
         raise EngineError(f"rope parameters {rope!r} are not a table of names and values")
     if any(isinstance(value, Mapping) for value in rope.values()):
         raise EngineError("rope_parameters by layer type are not supported; only one set for all layers")
-    kind = rope.get("rope_type", rope.get("type", "default"))
+    kind = str(rope.get("rope_type", rope.get("type", "default")))
     theta = _number(rope, "rope_theta", _number(config, "rope_theta", 10_000.0))
     if rope.get("partial_rotary_factor", config.get("partial_rotary_factor") or 1.0) != 1.0:
         raise EngineError("partial_rotary_factor other than 1 is not supported")

@@ -26,7 +26,7 @@ def read_directory(path: Path) -> tuple[DecoderConfig, LazyTensors]:
     """EngineError names the file that is missing or broken, or what the config asks for in vain."""
     config = read_config(path)
     shape, scheme = from_hugging_face(config), scheme_of(config)
-    tensors = open_tensors(path)
+    tensors = open_tensors(path, _FLOATS if scheme is None else ())
     return shape, tensors if scheme is None else packed_tensors(scheme, tensors, shape.qkv_bias)
 
 
@@ -38,14 +38,17 @@ def read_config(path: Path) -> dict[str, Any]:
     return _read_json(file)
 
 
-def open_tensors(path: Path) -> LazyTensors:
-    """Every tensor of the directory, by name; their shapes are read, their contents not yet."""
+def open_tensors(path: Path, kinds: tuple[str, ...] = ()) -> LazyTensors:
+    """Every tensor of the directory, by name; their shapes are read, their contents not yet.
+
+    kinds: reading one of another type is an EngineError; (): any will do.
+    """
     places = _places(path)
     shapes: dict[str, tuple[int, ...]] = {}
     readers: dict[str, Reader] = {}
     for file in sorted(set(places.values())) if places else _whole_files(path):
         wanted = {name for name, place in places.items() if place == file} if places else None
-        found = _open(file)
+        found = _open(file, kinds)
         if wanted is not None and not wanted <= set(found):
             raise EngineError(f"{file} lacks {min(wanted - set(found))}, which {INDEX} says it holds")
         for name, (shape, reader) in found.items():
@@ -88,7 +91,7 @@ def _whole_files(path: Path) -> list[Path]:
     return files
 
 
-def _open(file: Path) -> dict[str, tuple[tuple[int, ...], Reader]]:
+def _open(file: Path, kinds: tuple[str, ...]) -> dict[str, tuple[tuple[int, ...], Reader]]:
     """name -> (shape, reader). The file stays mapped as long as a reader lives."""
     from safetensors import SafetensorError, safe_open
 
@@ -98,14 +101,20 @@ def _open(file: Path) -> dict[str, tuple[tuple[int, ...], Reader]]:
         shapes = {name: tuple(int(size) for size in handle.get_slice(name).get_shape()) for name in names}
     except (SafetensorError, ValueError, OSError) as error:
         raise EngineError(f"{file} cannot be read as a model: {type(error).__name__}: {error}") from error
-    return {name: (shapes[name], _reader(file, handle, name)) for name in names}
+    return {name: (shapes[name], _reader(file, handle, name, kinds)) for name in names}
 
 
-def _reader(file: Path, handle: Any, name: str) -> Callable[[], Tensor]:
+def _reader(file: Path, handle: Any, name: str, kinds: tuple[str, ...]) -> Callable[[], Tensor]:
     def read() -> Tensor:
         from safetensors import SafetensorError
 
         try:
+            kind = str(handle.get_slice(name).get_dtype())
+            if kinds and kind not in kinds:
+                raise EngineError(
+                    f"{file}: {name} has the type {kind}, and config.json has no quantization_config that says how to "
+                    f"read it; plain weights are {', '.join(kinds)}"
+                )
             # A copy: what safetensors gives is the mapped file itself, and would change with it.
             tensor: Tensor = handle.get_tensor(name).clone()
         except (SafetensorError, ValueError, OSError, RuntimeError) as error:

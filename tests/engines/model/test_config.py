@@ -10,12 +10,16 @@ import pytest
 torch = pytest.importorskip("torch", reason="extra 'engine' is not installed")
 pytestmark = pytest.mark.torch
 
+from hypothesis import given  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+
 from benchlab_engine.core.plan import Work  # noqa: E402
 from benchlab_engine.errors import EngineError  # noqa: E402
 from benchlab_engine.model.batch import make_batch  # noqa: E402
 from benchlab_engine.model.config import RopeScaling, from_hugging_face  # noqa: E402
 from benchlab_engine.model.decoder import Decoder  # noqa: E402
 from benchlab_engine.model.kv import PagedKv  # noqa: E402
+from benchlab_engine.model.rope import rotary_tables  # noqa: E402
 from benchlab_engine.model.weights import read_directory  # noqa: E402
 
 GOOD = {
@@ -165,11 +169,41 @@ def test_old_and_new_spellings_are_the_same_config():
         ({"vocab_size": None}, "lacks vocab_size"),
         ({"hidden_size": 32.5}, "hidden_size = 32.5; a whole number"),
         ({"max_position_embeddings": 0}, "0 positions"),
+        ({"max_position_embeddings": 10**9}, "1000000000 positions; 1 to"),
+        ({"num_hidden_layers": 10**9}, "1000000000 layers"),
+        ({"hidden_size": 10**400}, "hidden_size = 1000"),
+        ({"intermediate_size": float("nan")}, "intermediate_size = nan"),
+        ({"rope_theta": 0}, "rope_theta 0.0 makes no frequencies"),
+        ({"model_type": ["llama"]}, r"model_type \['llama'\]"),
+        (WINDOWS["qwen3"] | {"layer_types": 3}, "layer_types 3 are not a list"),
+        ({"rope_scaling": YARN | {"beta_fast": -1}}, "0 < beta_slow < beta_fast"),
+        ({"rope_scaling": YARN | {"attention_factor": 0}}, "attention_factor 0.0 makes no sense"),
     ],
 )
 def test_what_is_not_supported_is_refused_by_name(changes, says):
     with pytest.raises(EngineError, match=says):
         from_hugging_face(GOOD | changes)
+
+
+FIELDS = (*GOOD, "head_dim", "rms_norm_eps", "rope_theta", "sliding_window", "layer_types", "max_window_layers",
+          "use_sliding_window")  # fmt: skip
+ANYTHING = st.sampled_from([None, True, -1, 0, 1, 10**9, 10**400, 1.5, float("nan"), float("inf"), "x", [], [1], {}])
+
+
+@given(
+    st.sampled_from(["llama", "mistral", "qwen2", "qwen3"]),
+    st.dictionaries(st.sampled_from(FIELDS), ANYTHING, max_size=2),
+    st.sampled_from([{}, YARN, LLAMA3, {"type": "linear", "factor": 2}]),
+    st.dictionaries(st.sampled_from([*YARN, *LLAMA3, "beta_fast", "mscale", "attention_factor"]), ANYTHING, max_size=2),
+)
+def test_any_values_give_a_shape_with_finite_angles_or_a_refusal(family, changes, rope, rope_changes):
+    scaling = {"rope_scaling": rope | rope_changes} if rope else {}
+    try:
+        found = from_hugging_face(GOOD | {"model_type": family, "use_sliding_window": True} | changes | scaling)
+        if found.head_dim < 1000:
+            assert all(table.isfinite().all() for table in rotary_tables(found, 9, torch.float32))
+    except EngineError as error:
+        assert str(error)
 
 
 def test_tensors_that_the_config_has_no_place_for_are_refused(tmp_path):

@@ -395,3 +395,12 @@ def test_a_gguf_window_is_honoured(tmp_path):
         tmp_path / "m.gguf", CONFIG, weights.random(CONFIG, 4), extra=(lambda writer: writer.add_sliding_window(8),)
     )
     assert read_gguf(tmp_path / "m.gguf")[0].window == 8
+
+
+def test_whole_numbers_are_no_weights_unless_the_config_says_how_they_are_packed(tmp_path):
+    tensors = weights.random(CONFIG, 1)
+    name = "model.layers.0.mlp.up_proj.weight"
+    save_file(tensors | {name: tensors[name].to(torch.int32)}, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(JSON))
+    with pytest.raises(EngineError, match=rf"{name} has the type I32, and config\.json has no quantization_config"):
+        Decoder(*read_directory(tmp_path), torch.float32)
