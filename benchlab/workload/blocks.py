@@ -32,12 +32,12 @@ def check(columns: Columns) -> tuple[dict[int, str], str | None]:
     The ids must be as many as full blocks (floor) or as blocks begun (ceil), the same way in the whole file, and one
     id must stand for one size.
     """
-    rows = np.flatnonzero(np.frombuffer(bytes(columns.has_blocks), dtype=np.uint8) == THEIRS)
+    rows = np.flatnonzero(columns.view("has_blocks") == THEIRS)
     if not len(rows):
         return {}, None
-    tokens = np.array(columns.input, dtype=np.int64)[rows]
-    size = np.array(columns.size, dtype=np.int64)[rows]
-    count = np.diff(np.asarray(columns.ends))[rows]
+    tokens = columns.view("input").astype(np.int64)[rows]
+    size = columns.view("size").astype(np.int64)[rows]
+    count = np.diff(columns.view("ends"))[rows]
     floor, ceil = tokens // size, -(-tokens // size)
     down, up = count == floor, count == ceil
     told: dict[int, str] = {}
@@ -64,8 +64,8 @@ def check(columns: Columns) -> tuple[dict[int, str], str | None]:
 
 def _sizes(columns: Columns, bad: set[int], rows: Any, partial: Any, rest: Any) -> dict[int, str]:
     """Rows in which a block has another size than in an earlier row."""
-    ends = np.asarray(columns.ends)
-    ids, number = dense(np.asarray(columns.blocks))
+    ends = columns.view("ends")
+    ids, number = dense(columns.view("blocks"))
     last = ends[partial + 1] - 1
     table = np.zeros(number, dtype=np.int32)
     table[ids[last]] = rest
@@ -83,19 +83,20 @@ def _sizes(columns: Columns, bad: set[int], rows: Any, partial: Any, rest: Any) 
 
 def _odd_rows(columns: Columns, bad: set[int], ids: Any, odd: Any, rest: dict[int, int]) -> dict[int, str]:
     """In the order of the file, the first row that uses an id says its size."""
-    ends = np.asarray(columns.ends)
+    ends = columns.view("ends")
     touched = np.unique(np.searchsorted(ends, np.flatnonzero(np.isin(ids, odd)), side="right") - 1)
     wanted: set[int] = set(odd.tolist())
     sizes: dict[int, int] = {}
     told: dict[int, str] = {}
     for row in touched.tolist():
-        if row in bad or columns.has_blocks[row] != THEIRS:
+        if row in bad or columns.get("has_blocks", row) != THEIRS:
             continue
         start, end = int(ends[row]), int(ends[row + 1])
+        size = columns.get("size", row)
         here = {}
         for place in range(start, end):
             if (block := int(ids[place])) in wanted:
-                here[block] = (rest.get(row) or columns.size[row] if place == end - 1 else columns.size[row], place)
+                here[block] = (rest.get(row, size) if place == end - 1 else size, place)
         clash = next((block for block, (tokens, _) in here.items() if sizes.get(block, tokens) != tokens), None)
         if clash is None:
             sizes |= {block: tokens for block, (tokens, _) in here.items()}
@@ -112,14 +113,14 @@ def cache_hits(columns: Columns, rows: Any) -> dict[str, Any] | None:
 
     token_hit_ratio: shared tokens over all tokens of the items that have ids.
     """
-    kinds = np.frombuffer(bytes(columns.has_blocks), dtype=np.uint8)
-    sizes = np.array(columns.size, dtype=np.int64)
-    inputs = np.array(columns.input, dtype=np.int64)
+    kinds = columns.view("has_blocks")
+    sizes = columns.view("size").astype(np.int64)
+    inputs = columns.view("input").astype(np.int64)
     rows = rows[(kinds[rows] > 0) & (sizes[rows] > 0) & (inputs[rows] > 0)]
     if not len(rows):
         return None
-    ids, number = dense(np.asarray(columns.blocks))
-    ends = np.asarray(columns.ends)
+    ids, number = dense(columns.view("blocks"))
+    ends = columns.view("ends")
     starts, count = ends[rows], ends[rows + 1] - ends[rows]
     of_size = np.unique(sizes[rows])
     if len(of_size) > 1:  # an id of one size is not the id of another

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import math
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Any
+
+import numpy as np
 
 from benchlab.errors import UsageError
 from benchlab.workload.item import WorkloadItem
@@ -17,7 +20,7 @@ from benchlab.workload.item import WorkloadItem
 NO_TIME = -(2**63)
 """Stands in `source_ns` for a row without one."""
 
-HELD_TEXT_BYTES = 64 * 2**20
+HELD_TEXT_CHARS = 16 * 2**20
 """Text beyond this many characters is left in the file, where it can be read again."""
 
 FILE_SHIFT = 40
@@ -27,26 +30,32 @@ _TEXTUAL = ("messages", "prompt", "sampling", "tools", "priority", "expect")
 NATIVE, THEIRS = 1, 2
 
 
+_DEFAULTS: dict[str, tuple[str, float]] = {
+    "source_ns": ("q", NO_TIME), "arrival_s": ("d", math.nan), "wait_s": ("d", math.nan), "size": ("i", 0),
+    "turn": ("i", -1), "session": ("i", -1), "label": ("i", -1), "chars": ("i", 0), "has_blocks": ("b", 0),
+}  # fmt: skip
+"""Columns that few files use: type and what stands where a row says nothing. They grow only as far as they are used."""
+
+
 class Columns:
     """Rows, appended one by one.
 
-    line: where each stands. input, output, size, chars: 0 where the row has none; turn, session, label: -1; times: NaN
-    or NO_TIME. blocks[ends[row]:ends[row + 1]]: the ids of a row. has_blocks: 0, NATIVE or THEIRS (as many ids as
-    blocks, to be checked). whole: rows that are more than numbers, as items or as a place (offset, length) in the file.
+    line: where each stands. input, output: 0 where a row has none. The others: by `get` and `view`, with a default.
+    blocks[ends[row]:ends[row + 1]]: the ids of a row. has_blocks: 0, NATIVE or THEIRS (as many ids as blocks, to be
+    checked). whole: rows that are more than numbers, as items. left: such rows whose text was left in the file.
     """
 
     def __init__(self) -> None:
-        self.line, self.source_ns = array("q"), array("q")
-        self.arrival_s, self.wait_s = array("d"), array("d")
-        self.input, self.output, self.size = array("i"), array("i"), array("i")
-        self.turn, self.session, self.label = array("i"), array("i"), array("i")
-        self.chars = array("q")
-        self.ends, self.blocks, self.has_blocks = array("q", [0]), array("i"), bytearray()
+        self.line, self.input, self.output = array("q"), array("i"), array("i")
+        self.ends, self.blocks = array("q", [0]), array("i")
+        self._few: dict[str, array[Any]] = {name: array(kind) for name, (kind, _) in _DEFAULTS.items()}
+        self._source, self._size, self._kind = (self._few[name] for name in ("source_ns", "size", "has_blocks"))
         self.names: dict[int, str] = {}
         self.needs: dict[int, list[str]] = {}
         self.sessions: dict[str, int] = {}
         self.labels: dict[tuple[str | None, tuple[str, ...]], int] = {}
-        self.whole: dict[int, WorkloadItem | tuple[int, int]] = {}
+        self.whole: dict[int, WorkloadItem] = {}
+        self.left = Left()
         self.files: list[str] = []
         self._held = 0
 
@@ -61,6 +70,29 @@ class Columns:
             columns.put_item(place + 1, item)
         return columns
 
+    def get(self, name: str, row: int) -> Any:
+        """A row's value in one of the columns that few files use."""
+        column = self._few[name]
+        return column[row] if row < len(column) else _DEFAULTS[name][1]
+
+    def set(self, name: str, row: int, value: float) -> None:
+        """Set a row's value in one of them."""
+        column = self._few[name]
+        if row >= len(column):
+            column.extend(array(column.typecode, [_DEFAULTS[name][1]]) * (row + 1 - len(column)))
+        column[row] = value
+
+    def view(self, name: str) -> Any:
+        """A whole column as a numpy array, read only; no row can be appended while one is held."""
+        if name in ("line", "input", "output", "ends", "blocks"):
+            return np.asarray(getattr(self, name))
+        column = self._few[name]
+        if not column and len(self):
+            return np.broadcast_to(np.array(_DEFAULTS[name][1], dtype=column.typecode), (len(self),))
+        if len(column) < len(self):
+            self.set(name, len(self) - 1, _DEFAULTS[name][1])
+        return np.asarray(column)
+
     def put(
         self,
         line: int,
@@ -72,24 +104,28 @@ class Columns:
         kind: int = 0,
     ) -> None:
         """Append a row that has no more than these. Raises UsageError for ids that take more than eight bytes."""
+        row = len(self.line)
         if blocks:
             try:
                 self.blocks.extend(blocks)
             except OverflowError:
                 self._widen(blocks)
-        self.has_blocks.append(kind)
         self.line.append(line)
-        self.source_ns.append(source_ns)
-        self.arrival_s.append(math.nan)
-        self.wait_s.append(math.nan)
         self.input.append(input_tokens)
         self.output.append(output_tokens)
-        self.size.append(size)
-        self.turn.append(-1)
-        self.session.append(-1)
-        self.label.append(-1)
-        self.chars.append(0)
         self.ends.append(len(self.blocks))
+        if source_ns != NO_TIME:
+            if len(self._source) == row:
+                self._source.append(source_ns)
+            else:
+                self.set("source_ns", row, source_ns)
+        if kind:
+            if len(self._kind) == len(self._size) == row:
+                self._kind.append(kind)
+                self._size.append(size)
+            else:
+                self.set("has_blocks", row, kind)
+                self.set("size", row, size)
 
     def put_item(
         self,
@@ -112,24 +148,29 @@ class Columns:
             item.prefix_blocks,
             kind,
         )
+        left = False
         if any(getattr(item, name) is not None for name in _TEXTUAL):
-            self.chars[row] = prompt_chars(item)
-            self._held += self.chars[row]
-            self.whole[row] = item if place is None or self._held <= HELD_TEXT_BYTES else place
-        if item.arrival_s is not None:
-            self.arrival_s[row] = item.arrival_s
-        if item.wait_s is not None:
-            self.wait_s[row] = item.wait_s
-        if item.turn is not None:
-            self.turn[row] = item.turn
-        if item.id:
+            chars = prompt_chars(item)
+            self.set("chars", row, chars)
+            self._held += chars
+            left = place is not None and self._held > HELD_TEXT_CHARS
+            if left and place is not None:
+                self.left.put(row, place, item.id)
+            else:
+                self.whole[row] = item
+        elif item.block_tokens is not None and not kind:
+            self.set("size", row, item.block_tokens)
+        if item.id and not left:
             self.names[row] = item.id
         if item.depends_on is not None:
             self.needs[row] = item.depends_on
+        for name, value in (("arrival_s", item.arrival_s), ("wait_s", item.wait_s), ("turn", item.turn)):
+            if value is not None:
+                self.set(name, row, value)
         if item.session is not None:
-            self.session[row] = self.sessions.setdefault(item.session, len(self.sessions))
+            self.set("session", row, self.sessions.setdefault(item.session, len(self.sessions)))
         if item.tenant is not None or item.tags:
-            self.label[row] = self.labels.setdefault((item.tenant, tuple(item.tags)), len(self.labels))
+            self.set("label", row, self.labels.setdefault((item.tenant, tuple(item.tags)), len(self.labels)))
 
     def _widen(self, blocks: list[int]) -> None:
         """Ids are hashes of 64 bits: from here on all of them take eight bytes."""
@@ -149,6 +190,30 @@ class Columns:
             return found
         file, line = divmod(self.line[row], 1 << FILE_SHIFT)
         return f"{self.files[file]}:{line}" if len(self.files) > 1 else str(line)
+
+
+class Left:
+    """Rows whose text was left in the file: where each can be read again, and a hash of its id."""
+
+    def __init__(self) -> None:
+        self.rows, self.offsets, self.lengths, self.keys = array("q"), array("q"), array("q"), array("q")
+
+    def put(self, row: int, place: tuple[int, int], name: str) -> None:
+        """Append a row; rows come in order."""
+        self.rows.append(row)
+        self.offsets.append(place[0])
+        self.lengths.append(place[1])
+        self.keys.append(hash(name) if name else -1)
+
+    def named(self, row: int) -> bool:
+        """Whether a row was left that has an id of its own."""
+        at = bisect_left(self.rows, row)
+        return at < len(self.rows) and self.rows[at] == row and self.keys[at] != -1
+
+    def place(self, row: int) -> tuple[int, int] | None:
+        """Offset and length of a row's line, None if it was not left."""
+        at = bisect_left(self.rows, row)
+        return (self.offsets[at], self.lengths[at]) if at < len(self.rows) and self.rows[at] == row else None
 
 
 def prompt_chars(item: WorkloadItem) -> int:

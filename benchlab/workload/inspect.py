@@ -41,10 +41,10 @@ def facts(items: Sequence[WorkloadItem]) -> dict[str, Any]:
     """The facts of the items alone, whether read or made."""
     found = lazily(items)
     columns, rows = found.columns, found.rows
-    asked, answered = (np.asarray(column)[rows] for column in (columns.input, columns.output))
-    chars = np.asarray(columns.chars)[rows]
-    times, waits = found.arrival_s[rows], np.asarray(columns.wait_s)[rows]
-    of_label = _number(np.asarray(columns.label)[rows], columns.labels)
+    asked, answered = (columns.view(name)[rows] for name in ("input", "output"))
+    chars = columns.view("chars")[rows]
+    times, waits = found.arrival_s[rows], columns.view("wait_s")[rows]
+    of_label = _number(columns.view("label")[rows], columns.labels)
     return {
         "items": len(items),
         "arrivals": arrivals(times[~np.isnan(times)]),
@@ -52,7 +52,7 @@ def facts(items: Sequence[WorkloadItem]) -> dict[str, Any]:
         "input_tokens_estimated": lengths(-(-chars[chars > 0] // int(CHARS_PER_TOKEN))),
         "output_tokens": lengths(answered[answered > 0]),
         "prefix": cache_hits(columns, rows),
-        "sessions": _sessions(np.asarray(columns.session)[rows], waits),
+        "sessions": _sessions(columns.view("session")[rows], waits),
         "tenants": _counts((tenant, n) for (tenant, _), n in of_label if tenant is not None),
         "tags": _counts((tag, n) for (_, tags), n in of_label for tag in tags),
     }
@@ -140,6 +140,49 @@ def _counts(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
     for name, number in pairs:
         counts[name] = counts.get(name, 0) + number
     return dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
+
+
+def tick_of(items: Sequence[WorkloadItem]) -> float | None:
+    """The tick of a source whose clock is too coarse for its rate, s; None where it is fine enough."""
+    told = facts(items)["arrivals"]
+    return None if told is None else told["tick_s"]
+
+
+_BESIDE: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("items", ("items",)),
+    ("span, s", ("arrivals", "span_s")),
+    ("requests/s", ("arrivals", "rate_rps")),
+    ("CV", ("arrivals", "cv")),
+    ("IDC 1 s", ("arrivals", "idc", "1s")),
+    ("IDC 10 s", ("arrivals", "idc", "10s")),
+    ("IDC 60 s", ("arrivals", "idc", "60s")),
+    ("input mean", ("input_tokens", "mean")),
+    ("input p50", ("input_tokens", "p50")),
+    ("input p99", ("input_tokens", "p99")),
+    ("output mean", ("output_tokens", "mean")),
+    ("output p50", ("output_tokens", "p50")),
+    ("output p99", ("output_tokens", "p99")),
+    ("token hit ratio", ("prefix", "token_hit_ratio")),
+    ("sessions", ("sessions", "n")),
+    ("wait p50, s", ("sessions", "wait_s", "p50")),
+    ("wait max, s", ("sessions", "wait_s", "max")),
+)
+
+
+def beside(before: dict[str, Any], after: dict[str, Any]) -> str:
+    """Two sets of facts side by side, for a change of a workload; lines that neither has are left out."""
+    lines = [f"{'':<16}{'before':>14}{'after':>14}"]
+    for title, path in _BESIDE:
+        values: list[Any] = []
+        for found in (before, after):
+            value: Any = found
+            for name in path:
+                value = None if value is None else value[name]
+            values.append(value)
+        if any(value is not None for value in values):
+            cells = (f"{value:,}" if isinstance(value, int) else format_number(value, 4) for value in values)
+            lines.append(f"{title:<16}" + "".join(f"{cell:>14}" for cell in cells))
+    return "\n".join(lines)
 
 
 def as_text(found: dict[str, Any]) -> str:

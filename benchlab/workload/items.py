@@ -66,20 +66,24 @@ class LazyItems(Sequence[WorkloadItem]):
         if math.isnan(arrival):  # type: ignore[arg-type]
             arrival = None
         whole = columns.whole.get(row)
+        if whole is None and (place := columns.left.place(row)) is not None and self._again is not None:
+            whole = self._again(*place)
         if whole is not None:
-            if isinstance(whole, tuple):
-                whole = self._again(*whole)  # type: ignore[misc]
             if whole.id and whole.arrival_s == arrival:
                 return whole
-            return msgspec.structs.replace(whole, id=columns.name(row), arrival_s=arrival)
-        session, turn, label, wait = columns.session[row], columns.turn[row], columns.label[row], columns.wait_s[row]
+            return msgspec.structs.replace(whole, id=whole.id or columns.name(row), arrival_s=arrival)
+        session, turn, label, wait = (columns.get(name, row) for name in ("session", "turn", "label", "wait_s"))
         tenant, tags = self._labels[label] if label >= 0 else (None, ())
-        blocks = columns.blocks[columns.ends[row] : columns.ends[row + 1]].tolist() if columns.has_blocks[row] else None
+        blocks = (
+            columns.blocks[columns.ends[row] : columns.ends[row + 1]].tolist()
+            if columns.get("has_blocks", row)
+            else None
+        )
         return WorkloadItem(
             id=columns.name(row),
             input_tokens=columns.input[row] or None,
             prefix_blocks=blocks,
-            block_tokens=columns.size[row] or None,
+            block_tokens=columns.get("size", row) or None,
             output_tokens=columns.output[row] or None,
             arrival_s=arrival,
             wait_s=None if math.isnan(wait) else wait,
@@ -96,4 +100,4 @@ def lazily(items: Sequence[WorkloadItem]) -> LazyItems:
     if isinstance(items, LazyItems):
         return items
     columns = Columns.of(items)
-    return LazyItems(columns, np.arange(len(columns)), np.array(columns.arrival_s, dtype=np.float64))
+    return LazyItems(columns, np.arange(len(columns)), columns.view("arrival_s"))

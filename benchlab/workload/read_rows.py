@@ -179,11 +179,14 @@ def _quick_rows(context: Context) -> Put:
             return False
         if at is not None and not 0 <= at <= 1e9:
             return False
-        if blocks is not None and (size is None or len(blocks) > -(-asked // size)):
+        if size is None:
+            if blocks is not None:
+                return False
+        elif blocks is None or len(blocks) > -(-asked // size):
             return False
         columns.put(number, NO_TIME, asked, answered or 0, size or 0, blocks, 0 if blocks is None else NATIVE)
         if at is not None:
-            columns.arrival_s[-1] = at
+            columns.set("arrival_s", len(columns) - 1, at)
         if row.id:
             columns.names[len(columns) - 1] = row.id
         return True

@@ -142,7 +142,7 @@ class Reading:
         lines: dict[int, str] = {}
         for row in sorted(told):
             lines.setdefault(self.columns.line[row], told[row])
-        gone = set(np.flatnonzero(np.isin(np.asarray(self.columns.line), list(lines))).tolist())
+        gone = set(np.flatnonzero(np.isin(self.columns.view("line"), list(lines))).tolist())
         for line, text in lines.items():
             self._complaints.append((line, text))
         count = len(gone) if self.form.by_item else len(lines)
@@ -156,32 +156,40 @@ class Reading:
 
     def _check_names(self) -> set[int]:
         """Each id once, the line numbers that stand for missing ids included."""
-        columns = self.columns
+        columns, left = self.columns, self.columns.left
         names = columns.names
-        if not names:
-            return set()
-        if len(names) == len(columns) and len(set(names.values())) == len(names):
+        unread = 0
+        if len(left.rows):
+            keys = np.asarray(left.keys)
+            known = np.unique(np.array([hash(name) for name in names.values()], dtype=np.int64))
+            distinct, number = np.unique(keys, return_counts=True)
+            odd = (np.isin(keys, distinct[number > 1]) | np.isin(keys, known)) & (keys != -1)
+            for row in np.asarray(left.rows)[odd].tolist():  # one hash may stand for two ids: look
+                names[row] = self._again(*(left.place(row) or (0, 0))).id
+            unread = int((keys != -1).sum() - odd.sum())
+        if not names or (len(names) + unread == len(columns) and len(set(names.values())) == len(names)):
             return set()
         first: dict[str, int] = {}
         told: dict[int, str] = {}
         for row in range(len(columns)):
-            name, line = columns.name(row), columns.line[row]
-            seen = first.setdefault(name, line)
-            if seen != line or (row in names and first.get(f"\0{name}", row) != row):
-                where = self._place(seen).rsplit(":", 1)[-1]
+            if row not in names and left.named(row):
+                continue
+            name = columns.name(row)
+            seen = first.setdefault(name, row)
+            if seen != row:
+                where = self._place(columns.line[seen]).rsplit(":", 1)[-1]
                 told[row] = f"id: '{name[:60]}' is also the id of line {where}; expected each id once"
-            first.setdefault(f"\0{name}", row)
         return self._reject(told)
 
     def _check_times(self, bad: set[int]) -> set[int]:
         """Times in all rows or in none: a row without one would be sent at the start."""
         columns = self.columns
-        have = (np.asarray(columns.source_ns) != NO_TIME) | ~np.isnan(np.asarray(columns.arrival_s))
+        have = (columns.view("source_ns") != NO_TIME) | ~np.isnan(columns.view("arrival_s"))
         have[list(bad)] = False
         self.timed = bool(have.any())
         if not self.timed or bool(have.all()):
             return set()
-        wait, turn = np.asarray(columns.wait_s), np.asarray(columns.turn)
+        wait, turn = columns.view("wait_s"), columns.view("turn")
         later = ~np.isnan(wait) | (turn > 1)
         later[list(columns.needs)] = True
         later[list(bad)] = True
@@ -219,7 +227,7 @@ class Reading:
     def _put_in_order(self, bad: set[int]) -> None:
         """Items in order of arrival (stable): a later turn without a time stays behind the row it followed."""
         columns = self.columns
-        source, arrival = np.asarray(columns.source_ns), np.array(columns.arrival_s, dtype=np.float64)
+        source, arrival = columns.view("source_ns"), np.array(columns.view("arrival_s"))
         rows = np.arange(len(columns))
         if bad:
             rows = np.delete(rows, sorted(bad))
@@ -243,12 +251,12 @@ class Reading:
 
     def _number_turns(self, rows: Any) -> None:
         columns, turns = self.columns, [0] * len(self.columns.sessions)
-        for row in rows[np.asarray(columns.session)[rows] >= 0].tolist():
-            session = columns.session[row]
+        for row in rows[columns.view("session")[rows] >= 0].tolist():
+            session = columns.get("session", row)
             turns[session] += 1
-            columns.turn[row] = turns[session]
+            columns.set("turn", row, turns[session])
             whole = columns.whole.get(row)
-            if isinstance(whole, WorkloadItem):
+            if whole is not None:
                 columns.whole[row] = msgspec.structs.replace(whole, turn=turns[session])
 
     def _again(self, offset: int, length: int) -> WorkloadItem:
@@ -280,7 +288,7 @@ class Reading:
         if self.inversions:
             yield f"{self.inversions:,} neighbouring rows were out of order; sorted by arrival, stably"
         if self._rounding is not None:
-            sizes = sorted(set(np.unique(np.asarray(self.columns.size)).tolist()) - {0})
+            sizes = sorted(set(np.unique(self.columns.view("size")).tolist()) - {0})
             yield f"prefix blocks of {' or '.join(map(str, sizes))} tokens, counted by {self._rounding}"
         if len(self._paths) > 1:
             empty = f", {self._empty} of them empty" if self._empty else ""
