@@ -87,8 +87,10 @@ def read_source(
     block_tokens: int | None = None,
     kind: str | None = None,
     tokenizer: Path | None = None,
+    seed: int = 0,
+    span_s: tuple[float, float] | None = None,
 ) -> Workload:
-    """The workload that a user named. tokenizer: counts recorded answers."""
+    """The workload that a user named. tokenizer: counts recorded answers. seed, span_s: for client profiles."""
     from benchlab.workload.find import resolve
     from benchlab.workload.read import read_items
     from benchlab.workload.tokens import from_file
@@ -101,6 +103,8 @@ def read_source(
         block_tokens=block_tokens,
         form=kind,
         counter=None if tokenizer is None else from_file(tokenizer),
+        seed=seed,
+        span_s=span_s,
     )
 
 

@@ -74,7 +74,11 @@ def convert(
         raise UsageError("exists, and nothing is ever overwritten", where=str(out), hint="give another -o/--out")
     if drop_longer and max_input is None and max_output is None:
         raise UsageError("longer than what?", where="--drop-longer", hint="add --max-input N or --max-output N")
-    read = [read_source(one, lenient, allow_unknown, time_unit, block_tokens, kind, tokenizer) for one in sources]
+    window = None if span is None else _span(span)
+    read = [
+        read_source(one, lenient, allow_unknown, time_unit, block_tokens, kind, tokenizer, seed, window)
+        for one in sources
+    ]
     wish = _Wish(span, rate_scale, thin, bootstrap, max_input, max_output, drop_longer, idle_cap, spread, seed)
     items, steps = _changed(read, wish)
     for workload in read:
@@ -107,7 +111,7 @@ def _changed(read: Sequence[Workload], wish: _Wish) -> tuple[Sequence[WorkloadIt
         take(resample.merge(list(zip(_tenants(read), (one.items for one in read), strict=True))))
     if wish.spread:
         take(resample.spread_ticks(items, tick_of(items), wish.seed))
-    if wish.span is not None:
+    if wish.span is not None and not all(workload.format == "servegen" for workload in read):  # drawn in it already
         take(resample.cut(items, *_span(wish.span)))
     if wish.thin is not None:
         take(resample.thin(items, wish.thin, wish.seed))

@@ -14,6 +14,7 @@ import msgspec
 from benchlab.errors import UsageError
 from benchlab.workload.formats import Context
 from benchlab.workload.item import WorkloadItem
+from benchlab.workload.read_servegen import Drawn, draw_profiles, profiles_of
 from benchlab.workload.reading import REJECTED, Reading
 from benchlab.workload.times import UNITS_NS
 from benchlab.workload.tokens import Counter, estimate
@@ -59,17 +60,22 @@ def read_items(
     block_tokens: int | None = None,
     form: str | None = None,
     counter: Counter | None = None,
+    seed: int = 0,
+    span_s: tuple[float, float] | None = None,
 ) -> Workload:
     """Read a workload or a known trace: plain, gzip, zstd or Parquet; a folder of such files is read as one.
 
     lenient: leave broken rows out, counted and listed. time_unit: s, ms, us or ns, for files that do not say. form: the
     format by name, where it is not to be detected. counter: counts the tokens of recorded answers (None: an estimate).
+    seed, span_s: for ServeGen's profiles, from which requests are drawn.
     Raises UsageError (exit 2) with up to 20 complaints, each with file, line and field.
     """
     if time_unit is not None and time_unit not in UNITS_NS:
         raise UsageError(f"'{time_unit}' is not a unit of time", where="--time-unit", hint="use s, ms, us or ns")
     if block_tokens is not None and not 1 <= block_tokens < 2**31:
         raise UsageError(f"a block of {block_tokens} tokens", where="--block-tokens", hint="give 1 or more")
+    if (form is None or form == "servegen") and (profiles := profiles_of(str(path))):
+        return _drawn(str(path), draw_profiles(profiles, seed=seed, span_s=span_s))
     context = Context(
         time_unit=time_unit,
         block_tokens=block_tokens,
@@ -91,6 +97,21 @@ def read_items(
         time_unit=reading.context.time_unit if reading.form.trace else None,
         inversions=reading.inversions,
         notes=tuple(reading.notes()),
+    )
+
+
+def _drawn(path: str, drawn: Drawn) -> Workload:
+    return Workload(
+        items=drawn.items,
+        path=path,
+        sha256=drawn.sha256,
+        read=drawn.read,
+        kept=len(drawn.items),
+        dropped=drawn.dropped,
+        timed=True,
+        format="servegen",
+        time_unit="s",
+        notes=drawn.notes,
     )
 
 
