@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from benchlab.campaign.spec import RunSpec
 from benchlab.errors import UsageError
+from benchlab.loadgen.abandon import check_tags
 from benchlab.loadgen.session_graph import in_sessions
 from benchlab.units import NS_PER_S, format_duration
 from benchlab.workload.item import WorkloadItem
@@ -35,6 +36,7 @@ def load_workload(spec: RunSpec) -> Workload:
     if not workload.items:
         raise UsageError("the workload holds no request", where=str(spec.data))
     workload = _clipped(workload, spec)
+    check_tags(workload.items)
     return replace(workload, items=in_sessions(workload.items))
 
 

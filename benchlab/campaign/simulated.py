@@ -29,6 +29,7 @@ from benchlab.campaign.stages import (
     slices,
 )
 from benchlab.clock import Clock, SystemClock
+from benchlab.loadgen.abandon import check_tags
 from benchlab.records.manifest import Manifest
 from benchlab.records.record import Record
 from benchlab.records.spool import Spool
@@ -157,6 +158,8 @@ def _manifest(
     notes = [*workload.notes, f"token ids by rule: {RULE}"]
     if unsaid:
         notes.append(f"{unsaid} items do not say how much to generate: {DEFAULT_OUTPUT_TOKENS} tokens each")
+    if asking := check_tags(workload.items):
+        notes.append(f"{asking} items ask to be given up before their end: a simulation lets them end")
     created = datetime.datetime.fromtimestamp(clock.wall_ns() / 1e9, tz=datetime.UTC).isoformat(timespec="seconds")
     return {
         "schema": 1,

@@ -126,11 +126,22 @@ def size(spec: RunSpec, say: Callable[[str], None]) -> RunSpec:
 
 def _rate(load: Load, items: Sequence[WorkloadItem]) -> float:
     """Requests a second of an open loop; the mean rate of the workload's own times where none is given."""
+    if load.ramp is not None:
+        return load.ramp.peak * _requests_a_session(items)
+    if load.replay is not None:
+        return len(load.replay.at_ns) / max((load.replay.at_ns[-1] - load.replay.at_ns[0]) / 1e9, 1.0)
     if load.rate is not None:
-        return load.rate
+        return load.rate * _requests_a_session(items)
     times = [item.arrival_s for item in items if item.arrival_s is not None]
     span = max(times) - min(times) if times else 0.0
     return len(times) / span if span > 0 else 1.0
+
+
+def _requests_a_session(items: Sequence[WorkloadItem]) -> float:
+    """Each arrival is a whole session where the workload has them."""
+    from benchlab.loadgen.session_graph import SessionGraph, has_sessions
+
+    return len(items) / SessionGraph(items).num_sessions if has_sessions(items) else 1.0
 
 
 def need_of(loads: Sequence[tuple[str, float]], mean_tokens: float | None) -> Need:

@@ -16,6 +16,7 @@ from benchlab.records.event import VISIBLE, Kind
 from benchlab.records.record import Identity
 from benchlab.records.recorder import Recorder
 from benchlab.units import format_duration, parse_duration_ns, parse_share
+from benchlab.workload.item import WorkloadItem
 
 _HINT = "write after=2s:share=10% (so long after it was sent) or tokens=20:share=5% (that much of the answer seen)"
 TAG = "abandon:"
@@ -66,6 +67,14 @@ def check_rules(rules: Sequence[Abandon]) -> None:
     """Raises UsageError where the shares come to more than every request."""
     if sum(rule.share for rule in rules) > 1 + 1e-9:
         raise UsageError("the shares come to more than 100%", where="--abandon", hint="shares of several add up")
+
+
+def check_tags(items: Sequence[WorkloadItem]) -> int:
+    """How many items ask to be given up. Raises UsageError for a tag that asks for what does not exist."""
+    asking = [(item, tag) for item in items for tag in item.tags if tag.startswith(TAG)]
+    for item, tag in asking:
+        parse_abandon(tag.removeprefix(TAG), flag=f"tags of item '{item.id[:60]}'")
+    return len({item.id for item, _ in asking})
 
 
 def rule_for(rules: Sequence[Abandon], tags: Sequence[str], *, seed: int, stage: int, sequence: int) -> Abandon | None:

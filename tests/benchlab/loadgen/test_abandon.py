@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchlab.errors import UsageError
-from benchlab.loadgen.abandon import Abandon, CountingRecorder, check_rules, parse_abandon, rule_for
+from benchlab.loadgen.abandon import Abandon, CountingRecorder, check_rules, check_tags, parse_abandon, rule_for
 from benchlab.records.event import Kind, Outcome
 from benchlab.records.record import Identity
 from benchlab.units import NS_PER_MS, NS_PER_S
+from benchlab.workload.item import WorkloadItem
 from tests.benchlab.loadgen.fake_client import Answer, FakeClient, closed_job, drive, open_job
 
 WHO = Identity("s0-0", 0, "i0", 0)
@@ -44,6 +45,15 @@ def test_a_tag_outranks_the_rules() -> None:
     tags = ("other", "abandon:tokens=3")
 
     assert rule_for([Abandon(1, None, 1.0)], tags, seed=0, stage=0, sequence=0) == Abandon(None, 3)
+
+
+def test_tags_are_checked_before_anything_is_sent() -> None:
+    good = WorkloadItem(id="a", prompt="x", tags=["abandon:after=2s", "mine"])
+
+    assert check_tags([good, WorkloadItem(id="b", prompt="x", tags=["abandonment"])]) == 1
+    with pytest.raises(UsageError, match="not known here") as caught:
+        check_tags([good, WorkloadItem(id="c", prompt="x", tags=["abandon:soon"])])
+    assert "item 'c'" in str(caught.value)
 
 
 def test_tokens_are_counted_however_they_come() -> None:

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import time
 from pathlib import Path
 
+import pytest
+
+from benchlab.clients.apis import make_dialect
 from benchlab.clients.base import ClientCounts
+from benchlab.clients.endpoint import parse_endpoint
+from benchlab.clients.stamps import Stamps
+from benchlab.clients.transports import make_client
 from benchlab.loadgen.closed_loop import LONGEST_PAUSE_NS, Backoff, ClosedLoop
 from benchlab.loadgen.job import WorkerJob
 from benchlab.loadgen.session_graph import in_sessions
 from benchlab.loadgen.worker import ItemSource
 from benchlab.records.event import Outcome
-from benchlab.records.record import Record
+from benchlab.records.record import Identity, Record
 from benchlab.records.recorder import Recorder
 from benchlab.units import NS_PER_MS, NS_PER_S
 from benchlab.workload.item import WorkloadItem
 from tests.benchlab.loadgen.fake_client import CLOCK, Answer, FakeClient, closed_job, drive, open_job
+from tests.benchlab.loadgen.logging_server import LoggingServer
 from tests.benchlab.loadgen.test_sessions import DIAMOND, chat
 
 CHATS = chat("a", 3, wait_s=0.05) + chat("b", 2) + DIAMOND[:1]
@@ -176,3 +184,24 @@ def test_a_precise_timer_that_is_set_anew_does_not_spin_until_then(tmp_path: Pat
     (done,) = drive(tmp_path, FakeClient(Answer(gap_s=0.001, chunks=100)), open_job(times, precise=True))
 
     assert done.outcomes() == {"ok": 3} and time.process_time() - began < 0.35
+
+
+@pytest.mark.parametrize("transport", ["native", "aiohttp"])
+def test_bodies_of_items_that_were_not_prepared_are_kept_by_nobody(transport: str) -> None:
+    item, salted = WorkloadItem(id="a", prompt="x"), WorkloadItem(id="b", prompt="y", output_tokens=2)
+
+    async def go(url: str) -> None:
+        stamps = Stamps(CLOCK, kernel=False)
+        client = make_client(transport, parse_endpoint(url), make_dialect("chat", "m", {}), clock=CLOCK, stamps=stamps)
+        try:
+            client.prepare(item)
+            for _ in range(3):
+                recorder = Recorder(Identity("preflight", 0, "b", 0))
+                await client.stream(salted, recorder)
+                assert recorder.outcome is Outcome.OK
+            assert [kept for kept, _ in client._bodies.values()] == [item]
+        finally:
+            await client.close()
+
+    with LoggingServer(gap_s=0.001) as server:
+        asyncio.run(go(server.url))
