@@ -177,9 +177,8 @@ class _Bursts:
             spells = self._generator.standard_exponential(size) * np.resize(self._stays, size)
             self._begin_s = np.concatenate((self._begin_s, self._begin_s[-1] + np.cumsum(spells)))
             due, total = self._due(curve)
-        spell = np.searchsorted(total, expected, side="right") - 1
-        level = np.resize(self._levels, len(total))[spell]
-        return curve.when(due[spell] + (expected - total[spell]) / level)
+        # linear within a spell; a spell in which nothing comes is a step, of which the later end is meant
+        return curve.when(np.interp(expected, total, due))
 
     def _due(self, curve: RateCurve) -> tuple[Floats, Floats]:
         """At the begin of each spell: arrivals expected without bursts, and with them."""
