@@ -18,7 +18,8 @@ class Case:
 
     kind: closed (level = requests in flight) or constant, poisson (level = requests a second). tokens: output tokens
     of a request. server: flags of the paced server. requests: of a run; slower: clients that get fewer. single: one
-    stream at a time, the shapes of streams. cores: of the client, where not the second one alone.
+    stream at a time, the shapes of streams. wave: all requests are in flight at once, and what counts is the time when
+    they all stream.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Case:
     prompt_tokens: int = PROMPT_TOKENS
     tools: tuple[str, ...] = ()
     single: bool = False
+    wave: bool = False
 
     def requests_of(self, tool: str) -> int:
         return self.slower.get(tool, self.requests)
@@ -40,6 +42,7 @@ class Case:
 PEERS = ("vllm", "inference-perf", "aiperf", "genai-bench", "guidellm")
 OURS = ("floor", "benchlab")
 _OPEN = ("--ttft-ms", "50", "--itl-ms", "5")
+_SPREAD = ("--ttft-ms", "1500", "--itl-ms", "10")
 _STREAM = ("--ttft-ms", "100", "--itl-ms", "10")
 
 
@@ -79,12 +82,12 @@ CASES: tuple[Case, ...] = (
         ("--ttft-ms", "0", "--itl-ms", "20"), 1024, tools=(*OURS, "vllm"),
     ),
     Case(
-        "prompts-short", "64 in flight, 200 tokens, one each 10 ms, 32 tokens of prompt", "closed", 64, 200,
-        ("--ttft-ms", "3000", "--itl-ms", "10"), 64, tools=("benchlab",),
+        "prompts-short", "64 in flight out of step, 300 tokens, one each 10 ms, 32 tokens of prompt", "constant", 64,
+        300, _SPREAD, 64, tools=("benchlab",), wave=True,
     ),
     Case(
-        "prompts-long", "64 in flight, 200 tokens, one each 10 ms, 50,000 tokens of prompt", "closed", 64, 200,
-        ("--ttft-ms", "3000", "--itl-ms", "10"), 64, prompt_tokens=LONG_PROMPT_TOKENS, tools=("benchlab",),
+        "prompts-long", "64 in flight out of step, 300 tokens, one each 10 ms, 50,000 tokens of prompt", "constant", 64,
+        300, _SPREAD, 64, prompt_tokens=LONG_PROMPT_TOKENS, tools=("benchlab",), wave=True,
     ),
     Case("memory-few", "closed loop, 64 in flight, 128 tokens: few", "closed", 64, 128, (), 1_000, tools=("benchlab",)),
     Case("memory-many", "the same: many", "closed", 64, 128, (), 8_000, tools=("benchlab",)),

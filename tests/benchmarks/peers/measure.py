@@ -67,8 +67,7 @@ def measure(
 
 
 def _seen_by_server(case: Case, answers: list[server_log.Answer], seen: watch.Watched) -> Row:
-    wave = case.name.startswith("prompts-")
-    window = server_log.after_upload(answers) if wave else server_log.inner(answers)
+    window = server_log.after_upload(answers) if case.wave else server_log.inner(answers)
     seconds, events = (window[1] - window[0]) / 1e9, server_log.events_in(answers, window)
     cost = seen.cost(window)
     found: Row = {
@@ -83,6 +82,6 @@ def _seen_by_server(case: Case, answers: list[server_log.Answer], seen: watch.Wa
         "body_bytes": max(answer.body_bytes for answer in answers),
         "true": server_log.latencies(answers),
     }
-    if case.kind != "closed":
+    if case.kind != "closed" and not case.wave:
         found["arrivals"] = server_log.arrivals(answers, case.kind, case.level)
     return found

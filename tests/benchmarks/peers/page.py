@@ -96,13 +96,16 @@ _TAIL: tuple[Column, ...] = (
 
 
 def columns(case: Case) -> tuple[Column, ...]:
-    if case.kind != "closed":
+    if case.kind != "closed" and not case.wave:
         return (*_OPEN, *(_GRID if case.kind == "constant" else _LAW), *_TAIL)
     return (*_COST, *_STAMPS) if case.name.startswith("paced-") else _COST
 
 
 def case_table(rows: Sequence[Row], case: Case) -> list[str]:
     shown = columns(case)
+    title = f"### {case.what[0].upper()}{case.what[1:]}"
+    if not any(row["case"] == case.name for row in rows):
+        return [title, "", _NOT, ""]
     body: list[list[str]] = []
     for tool in case.tools:
         mine = of(rows, case.name, tool)
@@ -111,7 +114,6 @@ def case_table(rows: Sequence[Row], case: Case) -> list[str]:
             continue
         cells = [number(middle(get_value(row) for row in mine), form) for _, get_value, form in shown]
         body.append([_NAMES.get(tool, tool), str(len(mine)), *cells])
-    title = f"### {case.what[0].upper()}{case.what[1:]}"
     return [title, "", *table(["client", "runs", *(name for name, _, _ in shown)], body)]
 
 
@@ -139,6 +141,7 @@ def target_table(rows: Sequence[Row], exactness: dict[str, Any] | None) -> list[
         limit = f"{'≥' if target.at_least else '≤'} {target.limit:,g} {target.unit}".strip()
         value = _NOT if target.value is None else f"{target.value:,.4g} {target.unit}".strip()
         words = {None: _NOT, True: "holds"}.get(target.holds) or f"missed, {_off(target.value, target.limit)}"
+        words += f" ({target.note})" if target.note else ""
         body.append([target.what, value, limit, words])
     if exactness is None:
         body.append(["stamps against the server's log, 10% to 120% of the ceiling", _NOT, "bounds below", _NOT])

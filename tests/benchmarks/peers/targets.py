@@ -22,13 +22,15 @@ HELD = 0.98
 
 @dataclass(frozen=True)
 class Target:
-    """`value` as measured (None: not measured), `limit` it must be at most (or at least, where `at_least`)."""
+    """`value` as measured (None: not measured), `limit` it must be at most (or at least, where `at_least`). note: what
+    else the same run says about it."""
 
     what: str
     value: float | None
     limit: float
     unit: str
     at_least: bool = False
+    note: str = ""
 
     @property
     def holds(self) -> bool | None:
@@ -91,6 +93,7 @@ def _closed(rows: Sequence[Row]) -> list[Target]:
             times,
             "x",
             at_least=True,
+            note=_floor_against(rows, peer),
         )
         for peer, times in (("vllm", 5.0), ("inference-perf", 15.0), ("aiperf", 50.0), ("guidellm", 50.0))
     ]
@@ -103,6 +106,15 @@ def _closed(rows: Sequence[Row]) -> list[Target]:
     two = ratio(rows, cost[0], ("benchlab-2", "benchlab"), cost[1])
     found.append(Target("closed loop, CPU per event, two workers against one", two, 1.2, "x"))
     return found
+
+
+def _floor_against(rows: Sequence[Row], peer: str) -> str:
+    """What the floor reaches against this peer: more is not to be had of this server on this host."""
+    times = ratio(rows, "closed-64", ("floor", peer), "events_s")
+    full = median(rows, "closed-64", "floor", "server_share")
+    if times is None or full is None:
+        return ""
+    return f"the floor: {times:.1f} x, the server then at {full:.0%} of its core"
 
 
 def _paced(rows: Sequence[Row]) -> list[Target]:
