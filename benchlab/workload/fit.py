@@ -95,9 +95,9 @@ def _own_cv(tenants: list[list[float | None]]) -> float | None:
     return sum(count * cv for count, cv in found) / sum(count for count, _ in found) if found else None
 
 
-def as_lines(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """The rows for the console."""
-    lines = [f"{'figure':<28}{'published':>12}{'here':>12}{'off':>9}"] if rows else []
+def as_lines(rows: Sequence[dict[str, Any]], of: str = "published") -> list[str]:
+    """The rows for the console; `of`: what the figures are."""
+    lines = [f"{'figure':<28}{of:>12}{'here':>12}{'off':>9}"] if rows else []
     for row in rows:
         off = "—" if row["off"] is None else f"{row['off']:+.1%}"
         made = "—" if row["made"] is None else format_number(row["made"], 4)

@@ -147,7 +147,9 @@ def _empirical(text: str, where: str) -> Callable[[Any], Any]:
     try:
         words = Path(text).read_text(encoding="utf-8-sig").split()
     except (OSError, ValueError) as fault:
-        raise UsageError(f"cannot be read: {fault}", where=f"{where} empirical:{text[:200]}") from None
+        raise UsageError(
+            f"cannot be read: {fault}", where=f"{where} empirical:{text[:200]}", hint="name a file of one length a line"
+        ) from None
     _check(0 < len(words) <= _MOST_NUMBERS, f"expected 1 to {_MOST_NUMBERS:,} numbers in the file", where)
     values = np.sort(np.array([_number(word, where) for word in words]))
     _check(values[0] >= 1 and values[-1] <= MAX_TOKENS, f"expected lengths >= 1, got {values[0]:g}", where)

@@ -20,18 +20,16 @@ from benchlab.workload.fit_lengths import Lengths, pair_shares
 from benchlab.workload.item import MAX_TOKENS, WorkloadItem
 from benchlab.workload.recipe import Recipe
 
-_OWN_IDS = 1_000_000_000
-"""Ids of shared blocks lie below this, those of sessions from here on."""
-
 
 @dataclass(frozen=True, slots=True)
 class Custom:
     """What is asked for.
 
     isl, osl: tokens of a prompt (with turns: what a turn adds) and of an answer; correlation of their normal scores.
-    reuse: share of the first prompt that is a shared prefix. tree: how many prefixes on each level. slant: Zipf's
-    exponent of their popularity. turns: items a session. wait_ms: pause before a later turn. tenants: so many, by
-    Zipf's law. rate, cv: gamma arrivals of items (sessions, where there are turns); no rate: no times. block: tokens.
+    reuse: share of the tokens of first prompts that lies in shared prefixes; a prefix has one length, and a shorter
+    prompt shares what it holds of it. tree: how many prefixes on each level. slant: Zipf's exponent of their
+    popularity. turns: items a session. wait_ms: pause before a later turn. tenants: so many, by Zipf's law. rate, cv:
+    gamma arrivals of items (of sessions, where there are turns); no rate: no times. block: tokens.
     """
 
     isl: Lengths
@@ -61,7 +59,9 @@ class Custom:
             *(("--prefix-tree", width, 1, 100_000) for width in self.tree),
         ):
             if not low <= value <= high:
-                raise UsageError(f"expected {low:g} to {high:g}, got {value:g}", where=flag)
+                raise UsageError(
+                    f"expected {low:g} to {high:g}, got {value:g}", where=flag, hint="give a figure in there"
+                )
 
 
 def parse_tree(text: str) -> tuple[int, ...]:
@@ -95,7 +95,7 @@ class _Making:
     def __init__(self, asked: Custom, seed: int, num_items: int) -> None:
         self._asked, self._draw, self._num = asked, Draw(seed, "custom"), num_items
         self._name = f"custom-s{seed}"
-        self._next_id = _OWN_IDS
+        self._next_id = 0
         self._shared: dict[tuple[int, int, int], int] = {}
 
     def items(self) -> list[WorkloadItem]:
@@ -106,11 +106,12 @@ class _Making:
         begins = self._begins(len(starts))
         tenants = draw.zipf(len(starts), asked.tenants, asked.slant).tolist() if asked.tenants else None
         paths = self._paths(len(starts))
+        shared = _prefix_blocks([inputs[start] for start in starts], asked.reuse, asked.block)
         waits = asked.wait_ms.at(np.array(draw.strata(num))).tolist() if asked.wait_ms is not None else None
         items: list[WorkloadItem] = []
         for session, (start, end) in enumerate(pairwise([*starts, num])):
             tenant = f"tenant-{tenants[session] + 1}" if tenants else None
-            chain = self._prefix(paths[session], int(inputs[start] * asked.reuse))
+            chain = self._prefix(paths[session], min(shared, (inputs[start] - 1) // asked.block), shared)
             context = 0
             for turn, place in enumerate(range(start, end), 1):
                 tokens = min(MAX_TOKENS, context + inputs[place])
@@ -163,20 +164,39 @@ class _Making:
             levels.append(node.tolist())
         return list(zip(*levels, strict=True))
 
-    def _prefix(self, path: tuple[int, ...], tokens: int) -> list[int]:
-        """The shared blocks of so many tokens, parted evenly among the levels; equal nodes give equal ids."""
-        total = tokens // self._asked.block
-        chain: list[int] = []
-        for level, node in enumerate(path):
-            upto = total * (level + 1) // len(path)
-            chain += [self._id(level, node, place) for place in range(len(chain), upto)]
-        return chain
+    def _prefix(self, path: tuple[int, ...], num: int, full: int) -> list[int]:
+        """The first `num` of the `full` shared blocks on a path, which the levels part evenly among themselves.
+
+        A block's node and place say which blocks stand before it, so equal ids have equal prefixes.
+        """
+        levels = len(path)
+        return [
+            self._id(level, path[level], place) for place in range(num) for level in [place * levels // max(1, full)]
+        ]
 
     def _id(self, level: int, node: int, place: int) -> int:
         """A number for a block: of its level, its node and its place."""
-        return self._shared.setdefault((level, node, place), len(self._shared))
+        key = (level, node, place)
+        found = self._shared.get(key)
+        if found is None:
+            found = self._shared[key] = self._fresh(1)[0]
+        return found
 
     def _fresh(self, num: int) -> range:
         start = self._next_id
         self._next_id += max(0, num)
         return range(start, self._next_id)
+
+
+def _prefix_blocks(inputs: list[int], reuse: float, block: int) -> int:
+    """The length of a shared prefix, in blocks, that makes `reuse` of all tokens shared; a prompt never wholly."""
+    room = np.sort((np.array(inputs) - 1) // block)
+    wanted, low, high = reuse * sum(inputs) / block, 0, int(room[-1])
+    while low < high:
+        middle = (low + high) // 2
+        if int(np.minimum(room, middle).sum()) < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    below = int(np.minimum(room, max(0, low - 1)).sum())
+    return low - 1 if low and wanted - below < int(np.minimum(room, low).sum()) - wanted else low

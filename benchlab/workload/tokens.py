@@ -69,7 +69,9 @@ def counter_named(text: str) -> Counter:
         try:
             return estimate(float(ratio) if ratio else CHARS_PER_TOKEN)
         except ValueError:
-            raise UsageError(f"'{ratio[:40]}' is no number of characters", where="--tokenizer") from None
+            raise UsageError(
+                f"'{ratio[:40]}' is no number of characters", where="--tokenizer", hint="write estimate:4"
+            ) from None
     return from_gguf(text) if text.lower().endswith(".gguf") else from_file(text)
 
 
@@ -91,7 +93,9 @@ def from_file(path: str | Path) -> Counter:
     try:
         tokenizer = Tokenizer.from_file(str(place))
     except Exception as fault:  # the library raises bare Exception
-        raise UsageError(f"is not a tokenizer: {fault}", where=str(place)) from fault
+        raise UsageError(
+            f"is not a tokenizer: {fault}", where=str(place), hint="give a tokenizer.json of the tokenizers library"
+        ) from fault
 
     def encode(text: str, special: bool) -> int:
         return len(tokenizer.encode(text, add_special_tokens=special).ids)
@@ -121,9 +125,11 @@ def from_gguf(path: str | Path) -> Counter:
     except ImportError as fault:
         raise UsageError(f"{fault}", where=str(place), hint="pip install 'benchlab[engine]'") from None
     except EngineError as fault:
-        raise UsageError(str(fault), where=str(place)) from fault
+        raise UsageError(str(fault), where=str(place), hint="give the model's tokenizer.json") from fault
     except Exception as fault:  # the library raises bare exceptions for a file it cannot read
-        raise UsageError(f"is not a GGUF file with a tokenizer: {fault}", where=str(place)) from fault
+        raise UsageError(
+            f"is not a GGUF file with a tokenizer: {fault}", where=str(place), hint="give the model's tokenizer.json"
+        ) from fault
     around = len(vocabulary.encode(""))
 
     def chat(text: str) -> int:
