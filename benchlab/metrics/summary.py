@@ -18,6 +18,7 @@ from benchlab.metrics.columns import Bools, Columns, columns_of, stages_of
 from benchlab.metrics.condition import condition_of
 from benchlab.metrics.engine import with_engine
 from benchlab.metrics.goodput import Good, SloClause, good_requests
+from benchlab.metrics.parts import untold
 from benchlab.metrics.quantiles import METHOD, interval_ranks, ordered, quantile, quantile_with_interval, wilson
 from benchlab.metrics.rule import Rule
 from benchlab.metrics.table import METRICS, Metric, Samples, measure
@@ -161,7 +162,9 @@ def _stage(
         "metrics": {
             metric.name: _metric(metric, c, inside, percentiles) for metric in METRICS if metric.function is not None
         },
-        "client": certificate(c, inside, entry) if not manifest.get("simulated") else None,
+        "client": certificate(c, inside, entry)
+        if not (manifest.get("simulated") or manifest.get("imported"))
+        else None,
         "verdict": {"state": verdict_of(rules), "rules": [rule.as_dict() for rule in rules]},
         "rules": [rule.as_dict() for rule in condition.rules],
         "notes": _notes(c, window, inside, slo, good, manifest),
@@ -194,7 +197,7 @@ def _counts(c: Columns, inside: Bools) -> dict[str, Any]:
 
 def _rates(c: Columns, window: Window | None, inside: Bools, slo: Sequence[SloClause], good: Good) -> dict[str, Any]:
     figures: dict[str, Any] = {
-        metric.name: (metric.figure(c, window) if window is not None else None)
+        metric.name: (metric.figure(c, window) if window is not None and not untold(metric.name, c) else None)
         for metric in METRICS
         if metric.figure is not None and metric.name != "offered_rps"
     }

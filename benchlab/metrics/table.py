@@ -14,6 +14,7 @@ import numpy as np
 
 from benchlab.metrics import engine, request, run
 from benchlab.metrics.columns import Bools, Columns, Floats, Ints
+from benchlab.metrics.parts import NEEDED
 from benchlab.metrics.request import Values
 from benchlab.metrics.window import Window
 
@@ -206,7 +207,7 @@ def measure(metric: Metric, c: Columns, among: Bools) -> Samples:
     unable = np.zeros(c.n, dtype=np.bool_)
     left_out: dict[str, int] = {}
     estimates = c.text_is("tokens_source", "chunks") & ("output_tokens" in metric.needs)
-    for name in metric.needs:
+    for name in (*metric.needs, *NEEDED.get(metric.name, ())):
         untold = c.untold(name) & among & ~unable
         if name == "output_tokens":
             untold &= ~estimates  # an estimate is marked, not refused

@@ -56,6 +56,8 @@ def stage_rules(
         _counts(c, number),
         _whole_sessions(c, inside, limits, number),
     ]
+    if manifest.get("imported"):
+        return [_of_a_foreign_client(rule) for rule in rules]
     return [_of_no_client(rule) for rule in rules] if manifest.get("simulated") else rules
 
 
@@ -72,10 +74,28 @@ def _of_no_client(rule: Rule) -> Rule:
     return replace(rule, state="not checked", value=None, hint="simulated: no client took part")
 
 
+_NOT_TOLD = frozenset(("stamp_error_p99_ms", "client_faults", "inflight_cap"))
+
+
+def _of_a_foreign_client(rule: Rule) -> Rule:
+    """What another tool's file says nothing of is not checked, whatever an empty column would give."""
+    if rule.name not in _NOT_TOLD:
+        return rule
+    return replace(rule, state="not checked", value=None, hint="imported: the tool's file does not tell")
+
+
+def _imported(facts: Any) -> Rule:
+    tool = facts.get("tool") if isinstance(facts, Mapping) else None
+    hint = "another tool measured this: its client's lateness, CPU and stamps stand in no file"
+    return Rule("imported", "warn", str(tool or "yes"), None, hint)
+
+
 def run_rules(manifest: Mapping[str, Any], telemetry: pa.Table, limits: Limits = CI) -> list[Rule]:
     """The rules of the whole run: the server stayed the same, telemetry has no holes."""
     simulated = manifest.get("simulated")
     marks = [_simulated(simulated)] if simulated else []
+    imported = manifest.get("imported")
+    marks += [_imported(imported)] if imported else []
     return [*marks, _same_server(manifest), _telemetry(manifest, telemetry, limits), *host_rules(manifest)]
 
 
@@ -114,6 +134,8 @@ def _on_time(c: Columns, w: Window | None, inside: Bools, limits: Limits, number
     due = int(inside.sum())
     if not due:
         return Rule("rate_held", "not checked", None, limits.missed_share, "nothing was due", number)
+    if c.untold("dispatched_ns")[inside].all():
+        return Rule("rate_held", "not checked", None, limits.missed_share, "the source does not tell", number)
     dispatched = c.number("dispatched_ns")
     # a turn whose session went no further was never due: that is no lateness of the client
     late = (np.isnan(dispatched) | c.is_outcome(Outcome.NOT_SENT)) & ~c.text_is("error_kind", "session")
