@@ -14,7 +14,7 @@ from tests.support.engine_server import ask, chat, metric, open_stream, served, 
 def page():
     flags = ("--speculate", "ngram:3", "--queue-limit", "0", "--max-seqs", "2", "--served-model-name", 'a "b"\\c')
     with served(*flags, runner="paced:ttft=1ms,itl=1ms,accept=0.5") as it:
-        body = {"prompt": "abcabcabcabc" * 4, "max_tokens": 30, "n": 2}
+        body = {"prompt": "abcabcabcabc" * 4, "max_tokens": 60, "n": 2, "seed": 0}
         for _ in range(2):
             assert ask(it.url, "/v1/completions", body)[0] == 200
         runs = open_stream(it.url, max_tokens=5000)
