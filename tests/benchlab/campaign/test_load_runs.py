@@ -113,13 +113,13 @@ def test_a_server_that_dies_ends_the_run_by_a_rule_and_is_not_flooded(tmp_path: 
 
 def test_the_cap_holds_over_all_workers_and_its_waiting_is_seen(tmp_path: Path) -> None:
     with LoggingServer(gap_s=0.02, chunks=4) as server:
-        outcome = run(server, tmp_path / "run", Load("open", rate=120.0), requests=60, workers=3, max_inflight=2, osl=4)
+        outcome = run(server, tmp_path / "run", Load("open", rate=120.0), requests=45, workers=3, max_inflight=2, osl=4)
 
     records = records_of(tmp_path / "run")
     assert {"ok"} == {r.outcome.value for r in records}
     edges = sorted(edge for r in records for edge in ((r.sent_ns or 0, 1), ((r.end_ns or 0), -1)))
     assert max(itertools.accumulate(step for _, step in edges)) == 2 and {r.worker for r in records} == {0, 1, 2}
-    assert sum(r.held_ns > 0 for r in records) > 30 and {"fail"} == rules(outcome, "inflight_cap")
+    assert sum(r.held_ns > 0 for r in records) > 20 and {"fail"} == rules(outcome, "inflight_cap")
     # who has waited longest goes first, whichever worker it is on
     order = [r.intended_ns for r in sorted(records, key=lambda r: r.sent_ns or 0)]
     overtaken = sum(later < earlier - 100 * NS_PER_MS for earlier, later in itertools.pairwise(order))
@@ -158,7 +158,7 @@ def test_arrivals_at_the_server_follow_the_timetable(tmp_path: Path) -> None:
     assert abs(drift) < 0.5
 
 
-@pytest.mark.parametrize("made", [True, False], ids=["made", "sessions"])
+@pytest.mark.parametrize("made", [pytest.param(True, marks=pytest.mark.slow), False], ids=["made", "sessions"])
 def test_a_stored_run_is_sent_again_as_it_was(tmp_path: Path, made: bool) -> None:
     more: dict = {} if made else {"data": chats(tmp_path, 5, 3), "isl": None, "osl": None}
     loads = (Load("open", rate=60.0), Load("closed", concurrency=3))
