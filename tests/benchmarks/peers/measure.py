@@ -78,6 +78,7 @@ def _seen_by_server(case: Case, answers: list[server_log.Answer], seen: watch.Wa
         "cpu_share": cost["client_s"] / seconds,
         "server_share": cost["server_s"] / seconds,
         "others_cores": cost["others_s"] / seconds,
+        "load_mb": seen.peak_until(max(answer.end_ns for answer in answers)),
         "start_s": (answers[0].read_ns - seen.started_ns) / 1e9,
         "body_bytes": max(answer.body_bytes for answer in answers),
         "true": server_log.latencies(answers),

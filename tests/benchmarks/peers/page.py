@@ -69,7 +69,8 @@ _COST: tuple[Column, ...] = (
     ("client, cores", _at("cpu_share"), "{:.2f}"),
     ("server, cores", _at("server_share"), "{:.2f}"),
     ("others, cores", _at("others_cores"), "{:.2f}"),
-    ("peak MB", _at("peak_mb"), "{:,.0f}"),
+    ("peak MB under load", _at("load_mb"), "{:,.0f}"),
+    ("of the whole run", _at("peak_mb"), "{:,.0f}"),
 )
 _STAMPS: tuple[Column, ...] = (
     ("first chunk: stamp off by p50 ms", _at("stamps", "first", "p50"), "{:.3f}"),

@@ -13,7 +13,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,8 @@ _EVERY_S, _LOOK_EVERY = 0.05, 6
 class Watched:
     """A client's run. at_ns, client_s, server_s, busy_s, mine_s: samples of the clock, of CPU seconds of the client's
     tree, the server, the whole machine and this process. peak_mb: of anonymous memory, shared pages once; rss_mb: of
-    all resident pages, shared ones once for each process. code: None where it ran out of time."""
+    all resident pages, shared ones once for each process. weighed: moments and MB. code: None where it ran out of
+    time."""
 
     code: int | None
     started_ns: int
@@ -39,6 +40,11 @@ class Watched:
     peak_mb: float
     rss_mb: float
     processes: int
+    weighed: list[tuple[int, float]] = field(default_factory=list)
+
+    def peak_until(self, at_ns: int) -> float:
+        """Peak memory in MB up to then: of the load without what is made of it afterwards."""
+        return max((mb for when, mb in self.weighed if when <= at_ns), default=0.0)
 
     def cost(self, window: tuple[int, int]) -> dict[str, float]:
         """CPU seconds in the window: the client's, the server's, and what others used of this machine."""
@@ -209,4 +215,5 @@ def _sample(found: Watched, tree: Tree, server: int) -> None:
 def _weigh(found: Watched, tree: Tree) -> None:
     anonymous, resident = _memory(list(tree.known))
     found.peak_mb, found.rss_mb = max(found.peak_mb, anonymous), max(found.rss_mb, resident)
+    found.weighed.append((time.monotonic_ns(), anonymous))
     found.processes = max(found.processes, len(tree.known))
