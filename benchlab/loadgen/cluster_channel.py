@@ -55,7 +55,7 @@ class Channel(Protocol):
         ...
 
     def wait(self, calls: Sequence[Any], timeout_s: float) -> list[Any]:
-        """Those of the calls that have ended, waiting until one has."""
+        """Those of the calls (the same objects) that have ended, waiting until one has."""
         ...
 
     def get(self, call: Any, timeout_s: float) -> Any:

@@ -16,7 +16,9 @@ import signal
 import socket
 import sys
 import threading
+import traceback
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -29,6 +31,8 @@ _NODE_S = 60.0
 _STORE_BYTES = 80 * 2**20
 """Object store of a Ray that is started here: it holds the workload's slices and answers of a few MiB."""
 _QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+_BEFORE_IMPORT = {"RAY_ENABLE_AUTO_CONNECT": "0"}
+"""Else a call after the connection was lost would wait for minutes while Ray looks for another cluster."""
 _LOOPBACK_ONLY = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """Despite its name: with it a Ray started here binds to 127.0.0.1 alone, instead of to every interface."""
 
@@ -55,7 +59,8 @@ def connect(address: str) -> RayChannel:
     Raises UsageError where Ray is not installed or speaks another version, TargetError where nothing answers.
     """
     try:
-        ray = importlib.import_module("ray")
+        with _environment(_BEFORE_IMPORT):
+            ray = importlib.import_module("ray")
     except ImportError:
         hint = "pip install 'benchlab[cluster]'"
         raise UsageError("Ray is not installed here", where="--cluster", hint=hint) from None
@@ -66,7 +71,7 @@ def connect(address: str) -> RayChannel:
         _reach(where)
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
     stack = contextlib.ExitStack()
-    stack.enter_context(_stdout_kept())
+    stack.enter_context(_threads_quiet())
     with _signals_kept(), _environment(_QUIET):
         try:
             if where.startswith("ray://"):
@@ -147,6 +152,13 @@ def _signals_kept() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+@dataclass(frozen=True, slots=True)
+class _Unasked:
+    """In place of a call that could not be made."""
+
+    why: str
+
+
 class _Nowhere(io.TextIOBase):
     """Takes what is written and keeps nothing."""
 
@@ -155,11 +167,26 @@ class _Nowhere(io.TextIOBase):
 
 
 @contextlib.contextmanager
-def _stdout_kept() -> Iterator[None]:
-    """A thread of Ray prints its own news (a node's last log lines) to stdout, which is for the result alone."""
-    sink = sys.stderr if os.environ.get("BENCHLAB_DEBUG") else _Nowhere()
-    with contextlib.redirect_stdout(sink):
-        yield
+def _threads_quiet() -> Iterator[None]:
+    """Threads of Ray print their own news (a node's last log lines) to stdout, which is for the result alone, and
+    gRPC's a traceback when the head node goes. What matters of it is said by the run; BENCHLAB_DEBUG=1 shows all.
+    """
+    if os.environ.get("BENCHLAB_DEBUG"):
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+        return
+    before = threading.excepthook
+
+    def hook(args: threading.ExceptHookArgs) -> None:
+        if "grpc" not in "".join(traceback.format_tb(args.exc_traceback)):
+            before(args)
+
+    threading.excepthook = hook
+    try:
+        with contextlib.redirect_stdout(_Nowhere()):
+            yield
+    finally:
+        threading.excepthook = before
 
 
 @contextlib.contextmanager
@@ -217,19 +244,27 @@ class RayChannel:
         return self._ray.put(value)
 
     def call(self, agent: Any, method: str, *args: Any) -> Any:
-        return getattr(agent, method).remote(*args)
+        try:
+            return getattr(agent, method).remote(*args)
+        except Exception as error:  # through a head node that is gone, not even a question can be put
+            return _Unasked(_first_line(error))
 
     def wait(self, calls: Sequence[Any], timeout_s: float) -> list[Any]:
+        unasked = [call for call in calls if isinstance(call, _Unasked)]
+        if unasked:
+            return unasked
         try:
             done, _ = self._ray.wait(list(calls), num_returns=1, timeout=timeout_s)
             if len(calls) > 1:
                 done, _ = self._ray.wait(list(calls), num_returns=len(calls), timeout=0)
+            return [call for call in calls if call in done]  # Ray's client gives new objects back, equal ones
         except Exception:
             return list(calls)  # the connection itself is gone: each call will say so
-        return list(done)
 
     def get(self, call: Any, timeout_s: float) -> Any:
         errors = self._errors
+        if isinstance(call, _Unasked):
+            raise LostError(call.why)
         try:
             return self._ray.get(call, timeout=timeout_s)
         except (errors.GetTimeoutError, getattr(errors, "ActorUnavailableError", errors.GetTimeoutError)) as error:
@@ -286,5 +321,3 @@ def _make_probe() -> Any:
 def here() -> Node:
     """This process as a node would tell of itself."""
     return Node("", "", **_make_probe()())
-
-

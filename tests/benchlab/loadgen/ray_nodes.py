@@ -37,8 +37,8 @@ needs_ray = pytest.mark.skipif(
 class Nodes:
     """The cluster under way. `env` makes a command of benchlab find it with `--cluster auto`."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
+    def __init__(self, process: subprocess.Popen[str], folder: Path) -> None:
+        self._process, self._folder = process, folder
         self.address = self._line("ready ").split()[1]
         self.env = {**LOOPBACK, "RAY_ADDRESS": self.address}
         self.pids = set(descendants(process.pid))
@@ -55,6 +55,11 @@ class Nodes:
             if line.startswith(start):
                 return line
         raise AssertionError(f"the cluster never said {start!r}")
+
+    def found(self, text: str) -> list[Path]:
+        """Files of Ray (logs, spilled objects) that hold the text."""
+        files = [path for path in self._folder.rglob("*") if path.is_file() and not path.is_symlink()]
+        return [path for path in files if text.encode() in path.read_bytes()]
 
     def tell(self, word: str) -> None:
         """Send a word and wait until it was done."""
@@ -87,7 +92,7 @@ def ray_nodes() -> Iterator[Nodes]:
     ) as process:
         nodes = None
         try:
-            nodes = Nodes(process)
+            nodes = Nodes(process, folder)
             yield nodes
         finally:
             pids = (nodes.pids if nodes else set()) | set(descendants(process.pid))
