@@ -19,7 +19,7 @@ from benchlab.errors import UsageError
 from benchlab.loadgen.arrivals import arrival_times
 from benchlab.loadgen.job import StageJob
 from benchlab.loadgen.rate_curve import RateCurve
-from benchlab.loadgen.session_graph import SessionGraph, has_sessions
+from benchlab.loadgen.session_graph import SessionGraph, find_needs
 from benchlab.units import NS_PER_S
 from benchlab.workload.item import WorkloadItem
 
@@ -56,7 +56,8 @@ def plan_stages(spec: RunSpec, items: Sequence[WorkloadItem]) -> list[Stage]:
     """All stages of a run, in order. Raises UsageError where the loads and the workload do not fit."""
     if spec.arrival_seed < 0:
         raise UsageError("a seed is 0 or more", where="--arrival-seed")
-    graph = SessionGraph(items) if spec.replay is None and has_sessions(items) else None
+    needs = find_needs(items) if spec.replay is None else []
+    graph = SessionGraph(items, needs) if any(needs) else None
     if graph is None:
         return [_plan(index, load, spec, items) for index, load in enumerate(spec.loads)]
     stages: list[Stage] = []

@@ -30,7 +30,7 @@ from benchlab.loadgen.driver import Driver
 from benchlab.loadgen.job import Failed, Quit, Ready, StageJob, StopStage, ToWorker, WorkerJob, receive_in_worker, send
 from benchlab.loadgen.open_loop import OpenLoop
 from benchlab.loadgen.plan import LoadPlan
-from benchlab.loadgen.session_graph import SessionGraph
+from benchlab.loadgen.session_graph import SessionGraph, find_needs
 from benchlab.loadgen.sessions import Sessions
 from benchlab.records.lean import keep_pandas_out
 from benchlab.records.record import Identity
@@ -98,6 +98,8 @@ async def _serve(job: WorkerJob, commands: IO[bytes], replies: IO[bytes], loop_n
         host=job.host,
         keep_text=job.keep_text,
     )
+    needs = find_needs(job.items)
+    graph = SessionGraph(job.items, needs) if any(needs) else None
     tracker = asyncio.get_running_loop().create_task(_track(stamps))
     queue = _commands(commands)
     _rehearse()
@@ -108,7 +110,7 @@ async def _serve(job: WorkerJob, commands: IO[bytes], replies: IO[bytes], loop_n
     try:
         while not isinstance(message := await queue.get(), Quit):
             if isinstance(message, StageJob):  # a stop may come when this worker's slice is done already
-                await _stage(message, job.items, driver, stamps, queue, replies)
+                await _stage(message, graph, driver, stamps, queue, replies)
     finally:
         tracker.cancel()
         try:
@@ -124,7 +126,7 @@ def _rehearse() -> None:
 
 async def _stage(
     stage: StageJob,
-    items: Sequence[WorkloadItem],
+    graph: SessionGraph | None,
     driver: Driver,
     stamps: Stamps,
     queue: asyncio.Queue[ToWorker],
@@ -132,7 +134,7 @@ async def _stage(
 ) -> None:
     """Run one stage while listening for a stop; a parent that is gone stops it without a drain."""
     num_steps = len(stamps.steps)
-    running = asyncio.create_task(driver.run(stage, make_plan(stage, items)))
+    running = asyncio.create_task(driver.run(stage, make_plan(stage, graph=graph)))
     while not running.done():
         listening = asyncio.create_task(queue.get())
         await asyncio.wait([running, listening], return_when=asyncio.FIRST_COMPLETED)
@@ -153,12 +155,12 @@ async def _stage(
         send(replies, report)
 
 
-def make_plan(stage: StageJob, items: Sequence[WorkloadItem] = ()) -> LoadPlan:
-    """The plan that a stage's slice describes. items: the workload, which sessions need."""
+def make_plan(stage: StageJob, items: Sequence[WorkloadItem] = (), graph: SessionGraph | None = None) -> LoadPlan:
+    """The plan that a stage's slice describes. Sessions need the workload's items, or their graph where it is known."""
     think = partial(stage.think.draw, stage.seed, stage.stage)
     if stage.sessions:
         return Sessions(
-            SessionGraph(items),
+            graph or SessionGraph(items),
             offset=stage.offset,
             at_ns=stage.at_ns,
             numbers=stage.sequences,
