@@ -51,7 +51,9 @@ equal block ids share their text to the letter.
 Where an answer can be checked, `expect` holds it under one key: `number` (the number alone), `exact` (the text, case
 and end punctuation aside) or `call` (name and arguments of the one tool call).
 
-Name one by its name: `-d chat-short`. Your own file works the same way: `-d my.jsonl`.
+Name one by its name: `-d chat-short`. Your own file works the same way: `-d my.jsonl`. More of the same, or another
+seed: `benchlab workload make chat-short --seed 7 -n 5000 -o my.jsonl`; by figures of your own: the recipe `custom`
+(`benchlab workload make --help`). `matrix-text` (8 MB) is made, not shipped.
 
 | file | items | what it is | card |
 |---|---|---|---|
