@@ -6,6 +6,7 @@ event of the stream with the request it belongs to. It knows the file's columns 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -82,6 +83,12 @@ class Columns:
         found: Floats = self._cache[name]
         return found
 
+    def kept(self, key: str, make: Callable[[Columns], Any]) -> Any:
+        """What `make` found of these columns, made once."""
+        if key not in self._cache:
+            self._cache[key] = make(self)
+        return self._cache[key]
+
     def is_outcome(self, *outcomes: Outcome) -> Bools:
         """Which requests ended in one of these."""
         return np.isin(self.outcome, [OUTCOMES.index(outcome.value) for outcome in outcomes])
@@ -156,6 +163,13 @@ class Columns:
         rows, first = np.unique(self.event_row[answers], return_index=True)
         result[rows] = self.chunk_ns[answers[first]]
         return result
+
+    @cached_property
+    def text_gaps(self) -> tuple[Ints, Floats]:
+        """(request, ns between) of each pair of successive visible events of one request."""
+        rows = self.visible_row
+        same = rows[1:] == rows[:-1]
+        return rows[1:][same], np.diff(self.chunk_ns[self.visible])[same].astype(np.float64)
 
     @cached_property
     def first_tokens(self) -> Floats:

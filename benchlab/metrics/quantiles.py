@@ -108,7 +108,7 @@ def samples_needed(share: float, confidence: float = CONFIDENCE) -> int:
     return n
 
 
-def wilson(hits: int, n: int, confidence: float = CONFIDENCE) -> tuple[float, float] | None:
+def wilson(hits: float, n: float, confidence: float = CONFIDENCE) -> tuple[float, float] | None:
     """Wilson's score interval of a share, hits of n; None where n is 0."""
     from scipy.special import ndtri
 

@@ -72,14 +72,6 @@ def stream_end(c: Columns) -> Values:
     return Values(_ms(c.number("end_ns") - c.number("sent_ns")))
 
 
-def _gaps(c: Columns) -> tuple[Ints, Floats]:
-    """(request, gap in ms) of each pair of successive visible events of one request."""
-    rows = c.visible_row
-    same = rows[1:] == rows[:-1]
-    steps = np.diff(c.chunk_ns[c.visible])
-    return rows[1:][same], _ms(steps[same].astype(np.float64))
-
-
 def _gapless(c: Columns) -> tuple[tuple[str, Bools], ...]:
     single = c.visible_count == 1
     one = single & ~(c.streamed_tokens > 1)
@@ -88,16 +80,37 @@ def _gapless(c: Columns) -> tuple[tuple[str, Bools], ...]:
 
 def itl(c: Columns) -> Values:
     """Gaps between successive text events, ms, pooled over requests; the wait for the first is none of them."""
-    rows, gaps = _gaps(c)
-    return Values(gaps, rows=rows, reasons=_gapless(c))
+    rows, gaps = c.text_gaps
+    return Values(_ms(gaps), rows=rows, reasons=_gapless(c))
 
 
 def stall(c: Columns) -> Values:
     """The worst gap of each request, ms."""
-    rows, gaps = _gaps(c)
+    rows, gaps = c.text_gaps
     worst = np.full(c.n, -np.inf)
     np.maximum.at(worst, rows, gaps)
-    return Values(np.where(np.isinf(worst), np.nan, worst), reasons=_gapless(c))
+    return Values(_ms(np.where(np.isinf(worst), np.nan, worst)), reasons=_gapless(c))
+
+
+def _stalls(c: Columns, over_ms: float) -> Values:
+    rows, gaps = c.text_gaps
+    counts = np.bincount(rows[gaps > over_ms * NS_PER_MS], minlength=c.n).astype(np.float64)
+    return Values(np.where(c.visible_count > 1, counts, np.nan), reasons=_gapless(c))
+
+
+def stalls_100ms(c: Columns) -> Values:
+    """How many gaps of a request were longer than 100 ms: a reader notices."""
+    return _stalls(c, 100.0)
+
+
+def stalls_500ms(c: Columns) -> Values:
+    """How many gaps of a request were longer than 500 ms: a reader waits."""
+    return _stalls(c, 500.0)
+
+
+def stalls_1s(c: Columns) -> Values:
+    """How many gaps of a request were longer than 1 s: a reader wonders."""
+    return _stalls(c, 1000.0)
 
 
 def tpot(c: Columns) -> Values:

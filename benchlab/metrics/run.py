@@ -16,7 +16,8 @@ from benchlab.metrics.window import Window
 from benchlab.records.event import Outcome
 from benchlab.units import NS_PER_S
 
-_COUNTED = (Outcome.OK, Outcome.UNFINISHED, Outcome.CANCELLED)
+COUNTED = (Outcome.OK, Outcome.UNFINISHED, Outcome.CANCELLED)
+"""Outcomes whose tokens count as throughput."""
 
 
 def offered_rps(c: Columns, w: Window) -> float | None:
@@ -36,7 +37,7 @@ def completed_rps(c: Columns, w: Window) -> float | None:
 
 def input_tps(c: Columns, w: Window) -> float | None:
     """Prompt tokens of requests whose first text came inside the window, a second; None if any count is unknown."""
-    begun = w.holds(c.first_content_ns) & c.is_outcome(*_COUNTED)
+    begun = w.holds(c.first_content_ns) & c.is_outcome(*COUNTED)
     tokens = c.number("prompt_tokens")[begun]
     return None if np.isnan(tokens).any() else float(tokens.sum()) / w.seconds
 
@@ -46,7 +47,8 @@ def tokens_estimated(c: Columns) -> Bools:
     return (c.visible_count > 0) & (np.isnan(c.streamed_tokens) | c.text_is("tokens_source", "chunks"))
 
 
-def _token_events(c: Columns, w: Window, counted: Bools) -> tuple[Floats, Floats]:
+def token_events(c: Columns, w: Window, counted: Bools) -> tuple[Floats, Floats]:
+    """(when, how many tokens) of each text event inside the window, of the requests `counted`."""
     when = c.chunk_ns[c.visible].astype(np.float64)
     inside = w.holds(when) & counted[c.visible_row]
     return when[inside], c.visible_tokens[inside]
@@ -54,12 +56,12 @@ def _token_events(c: Columns, w: Window, counted: Bools) -> tuple[Floats, Floats
 
 def output_tps(c: Columns, w: Window) -> float | None:
     """Output tokens that arrived inside the window, a second."""
-    return float(_token_events(c, w, c.is_outcome(*_COUNTED))[1].sum()) / w.seconds
+    return float(token_events(c, w, c.is_outcome(*COUNTED))[1].sum()) / w.seconds
 
 
 def wasted_tps(c: Columns, w: Window) -> float | None:
     """Output tokens that arrived inside the window for requests that failed, a second."""
-    return float(_token_events(c, w, ~c.is_outcome(*_COUNTED))[1].sum()) / w.seconds
+    return float(token_events(c, w, ~c.is_outcome(*COUNTED))[1].sum()) / w.seconds
 
 
 def total_tps(c: Columns, w: Window) -> float | None:
@@ -73,7 +75,7 @@ def peak_tps(c: Columns, w: Window) -> float | None:
 
     The window is tiled by equal buckets of one second or a little more, so that the peak can never be below the mean.
     """
-    when, weights = _token_events(c, w, c.is_outcome(*_COUNTED))
+    when, weights = token_events(c, w, c.is_outcome(*COUNTED))
     buckets = max(1, int(w.seconds))
     width = w.seconds / buckets
     place = np.minimum(((when - w.w0_ns) / NS_PER_S / width).astype(np.int64), buckets - 1)

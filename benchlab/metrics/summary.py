@@ -12,30 +12,32 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from benchlab.metrics import buckets
 from benchlab.metrics import run as rates
+from benchlab.metrics.block import label, metric_block
 from benchlab.metrics.certificate import certificate
 from benchlab.metrics.columns import Bools, Columns, columns_of, stages_of
 from benchlab.metrics.condition import condition_of
 from benchlab.metrics.engine import with_engine
+from benchlab.metrics.figures import bounds, rate_figures
 from benchlab.metrics.goodput import Good, SloClause, good_requests
-from benchlab.metrics.parts import untold
-from benchlab.metrics.quantiles import METHOD, interval_ranks, ordered, quantile, quantile_with_interval, wilson
+from benchlab.metrics.level import in_flight
+from benchlab.metrics.quantiles import METHOD
 from benchlab.metrics.rule import Rule
-from benchlab.metrics.table import METRICS, Metric, Samples, measure
+from benchlab.metrics.session import session_counts
+from benchlab.metrics.table import METRICS
 from benchlab.metrics.validity import CI, Limits, merged, run_rules, stage_rules, verdict_of
 from benchlab.metrics.window import Window, window_of
 from benchlab.records.event import Outcome
 from benchlab.records.manifest import finite
 from benchlab.records.store import Run
 
+__all__ = ["PERCENTILES", "fingerprint", "label", "summarise", "summarise_tables"]
+
 SCHEMA = 1
 PERCENTILES: tuple[float, ...] = (50, 90, 95, 99)
-_CENSORED = (Outcome.UNFINISHED, Outcome.TIMEOUT)
-
-
-def label(percentile: float) -> str:
-    """99 -> 'p99', 99.9 -> 'p99.9'."""
-    return f"p{percentile:g}"
+BUCKET_PERCENTILES = (50, 95)
+"""Of the tables by kind of request."""
 
 
 def summarise(
@@ -145,6 +147,7 @@ def _stage(
     rules = stage_rules(c, window, entry, manifest, limits)
     good = good_requests(c, slo)
     kind = entry.get("kind") or "open"
+    sessions = session_counts(c, inside)
     stage: dict[str, Any] = {
         "stage": entry["stage"],
         "name": entry.get("name") or f"stage {entry['stage']}",
@@ -158,10 +161,15 @@ def _stage(
         },
         "window_s": window.seconds if window is not None else None,
         **_counts(c, inside),
-        **_rates(c, window, inside, slo, good),
+        **rate_figures(c, window, inside, slo, good),
         "metrics": {
-            metric.name: _metric(metric, c, inside, percentiles) for metric in METRICS if metric.function is not None
+            metric.name: metric_block(metric, c, inside, percentiles)
+            for metric in METRICS
+            if metric.function is not None and (metric.scope != "session" or sessions is not None)
         },
+        "in_flight": in_flight(c, window) if window is not None else None,
+        "sessions": sessions,
+        "by": buckets.tables(c, inside, good if slo and good.unknown is None else None, BUCKET_PERCENTILES),
         "client": certificate(c, inside, entry)
         if not (manifest.get("simulated") or manifest.get("imported"))
         else None,
@@ -185,119 +193,17 @@ def _counts(c: Columns, inside: Bools) -> dict[str, Any]:
     attempted = int(inside.sum())
     outcomes = {outcome.value: int((inside & c.is_outcome(outcome)).sum()) for outcome in Outcome}
     failed = attempted - outcomes["ok"] - outcomes["cancelled"]
+    bad = ~c.is_outcome(Outcome.OK, Outcome.CANCELLED)
+    due = np.flatnonzero(inside)[np.argsort(c.number("intended_ns")[inside], kind="stable")]
     return {
         "attempted": attempted,
         "outcomes": outcomes,
         "refused": {"limited": int((inside & c.limited).sum()), "shed": int((inside & c.shed).sum())},
         "failed_share": failed / attempted if attempted else None,
-        "failed_share_ci95": wilson(failed, attempted),
+        **bounds("failed_share", bad[due]),
         "not_sent_share": outcomes["not_sent"] / attempted if attempted else None,
+        **bounds("not_sent_share", c.is_outcome(Outcome.NOT_SENT)[due]),
     }
-
-
-def _rates(c: Columns, window: Window | None, inside: Bools, slo: Sequence[SloClause], good: Good) -> dict[str, Any]:
-    figures: dict[str, Any] = {
-        metric.name: (metric.figure(c, window) if window is not None and not untold(metric.name, c) else None)
-        for metric in METRICS
-        if metric.figure is not None and metric.name != "offered_rps"
-    }
-    figures["intended_rps"] = rates.offered_rps(c, window) if window is not None else None
-    attempted, hits = int(inside.sum()), int((inside & good.mask).sum())
-    told = bool(slo) and good.unknown is None and attempted > 0 and window is not None
-    figures["attainment"] = hits / attempted if told else None
-    figures["attainment_ci95"] = wilson(hits, attempted) if told else None
-    figures["good_rps"] = (
-        float((window.holds(c.done_ns) & good.mask).sum()) / window.seconds if told and window is not None else None
-    )
-    figures["slo_misses"] = good.misses
-    return figures
-
-
-def _metric(metric: Metric, c: Columns, inside: Bools, percentiles: Sequence[float]) -> dict[str, Any]:
-    asked = inside & (c.is_outcome(Outcome.OK) if metric.over == "ok" else ~np.isnan(c.number("dispatched_ns")))
-    samples = measure(metric, c, asked)
-    block: dict[str, Any] = {
-        "unit": metric.unit,
-        "better": metric.better,
-        "n": len(samples.values),
-        "mean": None,
-        "min": None,
-        "max": None,
-        **{label(percentile): None for percentile in percentiles},
-        "ci95": {},
-        "indicative": [],
-        "left_out": sum(samples.left_out.values()),
-        "left_out_reasons": samples.left_out,
-        "estimated": samples.estimated,
-        "gap": samples.gap.reason if samples.gap is not None else None,
-    }
-    if metric.scope == "gap":
-        one = (c.streamed_tokens == c.visible_count) & ~rates.tokens_estimated(c)
-        block["between"] = "tokens" if len(samples.rows) and one[samples.rows].all() else "chunks"
-    if len(samples.values):
-        _describe(block, samples, metric, percentiles)
-    if metric.over == "ok":
-        _censor(block, samples, metric, c, inside, percentiles)
-    return block
-
-
-def _describe(block: dict[str, Any], samples: Samples, metric: Metric, percentiles: Sequence[float]) -> None:
-    values = ordered(samples.values)
-    low, high = float(values[0]), float(values[-1])
-    # A mean of equal numbers may leave their range by a rounding.
-    block |= {"mean": min(max(float(values.mean()), low), high), "min": low, "max": high}
-    requests = len(np.unique(samples.rows)) if metric.scope == "gap" else None
-    if requests is not None:
-        block["interval_n"] = requests  # gaps of one request are not independent: the interval counts requests
-    for percentile in percentiles:
-        name = label(percentile)
-        found = quantile_with_interval(values, percentile / 100, requests)
-        block[name] = found.value
-        block["ci95"][name] = [found.low, found.high]
-        if found.indicative:
-            block["indicative"].append(name)
-
-
-def _censor(
-    block: dict[str, Any], samples: Samples, metric: Metric, c: Columns, inside: Bools, percentiles: Sequence[float]
-) -> None:
-    """Requests that were cut off count against an objective: the percentiles with each of them as longer than all.
-
-    `at_least` holds the same with each at the time it was seen for. Only for latencies of which a request has one.
-    """
-    if metric.unit != "ms" or metric.scope != "request" or metric.function is None:
-        return
-    cut = inside & c.is_outcome(*_CENSORED)
-    block["censored"] = int(cut.sum())
-    if not cut.any():
-        return
-    if metric.of_engine and samples.gap is not None:
-        return  # nothing is known of those that ended either
-    early = metric.of_engine or metric.name in ("ttft", "response_ttft", "ttfa")
-    known = metric.function(c).values if early else np.full(c.n, np.nan)
-    seen = np.fmax(c.number("end_ns"), c.last_content_ns)
-    bound = (np.where(np.isnan(seen), c.number("sent_ns"), seen) - c.number("sent_ns")) / 1e6
-    told = known[cut][np.isfinite(known[cut])]
-    lost = np.nan_to_num(bound[cut][~np.isfinite(known[cut])])
-    reached, floor = (
-        ordered(np.concatenate([samples.values, told])),
-        ordered(np.concatenate([samples.values, told, lost])),
-    )
-    everyone = len(floor)
-    counting: dict[str, Any] = {"n": everyone, "ci95": {}}
-    at_least: dict[str, Any] = {}
-    for percentile in percentiles:
-        share = percentile / 100
-        at_least[label(percentile)] = quantile(floor, share)
-        # Linear between order statistics, where those who never got there stand above all who did.
-        within = share * (everyone - 1) <= len(reached) - 1
-        padded = np.concatenate([reached, np.full(len(lost), reached[-1])]) if len(reached) else reached
-        counting[label(percentile)] = quantile(padded, share) if within and len(reached) else None
-        ranks = interval_ranks(everyone, share)
-        bounds = [float(reached[r - 1]) if r is not None and r <= len(reached) else None for r in ranks]
-        counting["ci95"][label(percentile)] = bounds
-    block["counting_cut_off"] = counting
-    block["at_least"] = at_least
 
 
 def _notes(

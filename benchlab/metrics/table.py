@@ -12,20 +12,20 @@ from typing import Literal
 
 import numpy as np
 
-from benchlab.metrics import engine, request, run
+from benchlab.metrics import engine, level, request, run, session
 from benchlab.metrics.columns import Bools, Columns, Floats, Ints
 from benchlab.metrics.parts import NEEDED
 from benchlab.metrics.request import Values
 from benchlab.metrics.window import Window
 
 Better = Literal["lower", "higher", "neither"]
-Scope = Literal["request", "gap", "run"]
+Scope = Literal["request", "gap", "session", "run"]
 Over = Literal["ok", "dispatched"]
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """A row. `function` for request and gap scope, `figure` for run scope (a number a stage, or None).
+    """A row. `function` for request, gap and session scope, `figure` for run scope (a number a stage, or None).
 
     needs: fields of the record it is made from. over: whose samples count, requests that ended ok or all dispatched.
     of_engine: made of times on the engine's own clock, where it tells them.
@@ -77,6 +77,12 @@ def _e(name: str, unit: str, sentence: str) -> Metric:
     return Metric(name, unit, "lower", (), "request", sentence, getattr(engine, name), of_engine=True)
 
 
+def _s(name: str, unit: str, better: Better, sentence: str) -> Metric:
+    """A row about whole sessions."""
+    needs = ("session_id", "intended_ns", *_TEXT)
+    return Metric(name, unit, better, needs, "session", sentence, getattr(session, name))
+
+
 def _f(
     name: str, unit: str, better: Better, sentence: str, figure: Callable[[Columns, Window], float | None] | None
 ) -> Metric:
@@ -117,6 +123,9 @@ METRICS: tuple[Metric, ...] = (
         "From sending to the first text of the answer proper; later than ttft where a model reasons first.",
     ),
     _r("stall", "ms", "lower", _TEXT, "The worst gap between two text chunks of a request."),
+    _r("stalls_100ms", "times", "lower", _TEXT, "Gaps of a request longer than 100 ms."),
+    _r("stalls_500ms", "times", "lower", _TEXT, "Gaps of a request longer than 500 ms."),
+    _r("stalls_1s", "times", "lower", _TEXT, "Gaps of a request longer than 1 s."),
     _r("stream_speed", "tokens/s", "higher", (*_TEXT, "output_tokens"), "Speed of one stream, 1 / tpot."),
     _r(
         "dispatch_lag",
@@ -166,6 +175,9 @@ METRICS: tuple[Metric, ...] = (
     _e("cleanup", "ms", "From the last token ready to its memory free and all handed over, on the engine's clock."),
     _e("transport", "ms", "The client's ttft less the engine's time from accepting to writing the first token."),
     _e("preemptions", "times", "How often the engine took a request's place away."),
+    _s("session_time", "ms", "lower", "From when a session's first turn was due to its last answer; pauses included."),
+    _s("session_wait", "ms", "lower", "The time of a session that was spent waiting for answers."),
+    _s("session_turns", "turns", "neither", "Turns of a session that came to its end."),
     _f("offered_rps", "1/s", "neither", "Requests due inside the window, a second.", run.offered_rps),
     _f("achieved_rps", "1/s", "higher", "Requests sent inside the window, a second.", run.achieved_rps),
     _f("completed_rps", "1/s", "higher", "Answers whole inside the window, a second.", run.completed_rps),
@@ -192,7 +204,23 @@ METRICS: tuple[Metric, ...] = (
     _f("total_tps", "tokens/s", "higher", "Input plus output tokens, a second.", run.total_tps),
     _f("wasted_tps", "tokens/s", "lower", "Output tokens of requests that failed, a second.", run.wasted_tps),
     _f("peak_tps", "tokens/s", "higher", "The most output tokens in any one second, a second.", run.peak_tps),
+    _f(
+        "good_tps",
+        "tokens/s",
+        "higher",
+        "Output tokens that arrived inside the window for requests that met every per-request limit, a second.",
+        None,
+    ),
+    _f(
+        "fluid_share",
+        "share",
+        "higher",
+        "Output tokens of ok requests that came by their deadline: the first within --slo ttft, each other within "
+        "--slo tpot of the one before, earliness carried on.",
+        None,
+    ),
     _f("in_flight_mean", "requests", "neither", "Requests in flight, averaged over time.", run.in_flight_mean),
+    _f("in_flight_peak", "requests", "neither", "The most requests in flight at once.", level.in_flight_peak),
 )
 """Every metric, in the order in which tables and CSV show them."""
 
@@ -204,6 +232,10 @@ def measure(metric: Metric, c: Columns, among: Bools) -> Samples:
     if metric.function is None:
         raise ValueError(f"{metric.name} is a figure of a stage, not of requests")
     found = metric.function(c)
+    if metric.scope == "session" and found.rows is not None:  # a session stands at its first turn
+        first = np.zeros(c.n, dtype=np.bool_)
+        first[found.rows] = True
+        among = among & first
     unable = np.zeros(c.n, dtype=np.bool_)
     left_out: dict[str, int] = {}
     estimates = c.text_is("tokens_source", "chunks") & ("output_tokens" in metric.needs)
