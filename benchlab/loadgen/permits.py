@@ -52,7 +52,7 @@ class Permits:
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._bell, self._rung)
         self._timer: asyncio.TimerHandle | None = None
-        self._impatient = False
+        self._impatient = self._kept_for_another = False
 
     # -- what a driver asks
 
@@ -65,13 +65,15 @@ class Permits:
             free = self._cap - sum(held for held, _, _ in slots)
             if free <= 0 and self._impatient:
                 free += self._free_dead(slots)
-            before = 0 if self._impatient else self._before(slots, since_ns)
+            # a permit that was kept for another all this time is nobody's: whoever it was kept for does not come
+            before = 0 if self._impatient and self._kept_for_another else self._before(slots, since_ns)
             held = slots[self._worker][0]
             got = free > before
             self._put(held + got, 0 if got else since_ns)
         finally:
             fcntl.flock(self._file, fcntl.LOCK_UN)
         self._impatient = False
+        self._kept_for_another = free > 0 and not got
         if got:
             self._stop_looking()
         elif free > 0:  # it is for somebody who has waited longer

@@ -101,7 +101,7 @@ class Sessions:
             return
         place = live.first + due.sequence - live.base
         self._close(live, place)
-        pause = self.backoff.after(live.number if live.user is None else live.user, outcome)
+        pause = 0 if live.user is None else self.backoff.after(live.user, outcome)
         if outcome is Outcome.OK:
             self._answered(live, place, now_ns)
         else:

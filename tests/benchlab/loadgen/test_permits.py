@@ -92,6 +92,20 @@ def test_a_permit_that_is_given_back_wakes_who_has_waited_longest(tmp_path: Path
     run(tmp_path, 1, 3, body)
 
 
+def test_a_permit_kept_for_one_that_does_not_come_goes_to_the_next(tmp_path: Path) -> None:
+    async def body(permits: list[Permits], rings: list[int]) -> None:
+        first, second, third = permits
+        assert first.take(1) and not second.take(2) and not third.take(3)
+        first.give_back()  # the second is woken, and does nothing
+        assert not third.take(3)
+        deadline = time.monotonic() + 20
+        while not third.take(3):
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.07)  # longer than it takes to look again by itself
+
+    run(tmp_path, 1, 3, body)
+
+
 def test_a_worker_that_died_leaks_nothing(tmp_path: Path) -> None:
     code = (
         "import asyncio, sys, time; from pathlib import Path; from benchlab.loadgen.permits import Permits\n"
