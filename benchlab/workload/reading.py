@@ -296,7 +296,7 @@ class Reading:
         for sentence, count in context.counts.items():
             yield sentence.replace("{n}", f"{count:,}")
         for reason, count in sorted(self.dropped.items()):
-            yield f"{count:,} rows dropped: {reason}"
+            yield f"{count:,} {'row' if count == 1 else 'rows'} dropped: {reason}"
 
     def _unit_by(self) -> str:
         return "--time-unit" if self._unit_said else self.form.unit_by

@@ -102,3 +102,63 @@ def test_published_figures_are_met(
     assert (found["prefix"] is None) == (hits is None)
     if hits is not None:
         assert found["prefix"]["token_hit_ratio"] == pytest.approx(hits, abs=0.0006)
+
+
+LENGTHS = [
+    ("azure_llm_2023/AzureLLMInferenceTrace_code.csv", "input", 2048, (1469, 5188, 7303, 7436, 7437)),
+    ("azure_llm_2023/AzureLLMInferenceTrace_code.csv", "output", 27.9, (13, 55, 90, 251, 1899)),
+    ("azure_llm_2023/AzureLLMInferenceTrace_conv.csv", "input", 1155, (1020, 2734, 4083, 4142, 14050)),
+    ("azure_llm_2023/AzureLLMInferenceTrace_conv.csv", "output", 211, (129, 424, 451, 601, 1000)),
+    ("mooncake_fast25/synthetic_trace.jsonl", "input", 15325, (11587, 38611, 48905, 66456, 191378)),
+    ("mooncake_fast25/synthetic_trace.jsonl", "output", 149, (69, 389, 519, 768, 893)),
+]
+MINUTES = {
+    "azure_llm_2023/AzureLLMInferenceTrace_code.csv": (0, 632),
+    "azure_llm_2023/AzureLLMInferenceTrace_conv.csv": (191, 507),
+    "mooncake_fast25/conversation_trace.first_slice.jsonl": (144, 240),
+    "mooncake_fast25/synthetic_trace.jsonl": (208, 273),
+}
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="the excerpts of public traces are not here")
+@pytest.mark.parametrize(("name", "side", "mean", "shares"), LENGTHS)
+def test_published_lengths_are_met(name: str, side: str, mean: float, shares: tuple[int, ...]) -> None:
+    told = inspect(read_items(DATA / name))[f"{side}_tokens"]
+    assert told["mean"] == pytest.approx(mean, rel=0.003)
+    assert [told[share] for share in ("p50", "p90", "p95", "p99", "max")] == pytest.approx(shares, rel=0.002, abs=0.6)
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="the excerpts of public traces are not here")
+@pytest.mark.parametrize("name", MINUTES)
+def test_published_minutes_are_met(name: str) -> None:
+    minute = inspect(read_items(DATA / name))["arrivals"]["per_minute"]
+    assert (minute["min"], minute["max"]) == MINUTES[name]
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="the excerpts of public traces are not here")
+def test_published_sharing_is_met() -> None:
+    slice_ = inspect(read_items(DATA / "mooncake_fast25/conversation_trace.first_slice.jsonl"))
+    assert slice_["arrivals"]["tick_s"] == pytest.approx(3.0, abs=0.001)
+    assert slice_["arrivals"]["distinct_times"] == 654
+    assert (slice_["prefix"]["blocks"], slice_["prefix"]["first_blocks"]) == (104_086, 1)
+    assert slice_["prefix"]["items_with_hit"] == pytest.approx(0.9998, abs=0.0001)
+    assert slice_["prefix"]["shared_tokens"] == pytest.approx({"p50": 512, "p90": 12_288})
+    whole = inspect(read_items(DATA / "mooncake_fast25/synthetic_trace.jsonl"))["prefix"]
+    assert (whole["blocks"], whole["first_blocks"]) == (43_924, 2_211)
+    assert whole["items_with_hit"] == pytest.approx(0.446, abs=0.0006)
+    assert whole["items_with_two_blocks"] == pytest.approx(0.438, abs=0.0006)
+    assert whole["shared_tokens"] == pytest.approx({"p50": 0, "p90": 35_840})
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason="the excerpts of public traces are not here")
+def test_agent_traces_are_read_whole() -> None:
+    claude = inspect(read_items(DATA / "kv_cache_tester_claude_code/traces"))
+    assert (claude["rows"]["read"], claude["sessions"]["n"]) == (227, 14)
+    assert claude["rows"]["dropped"] == {"no output tokens (a failed request of the source)": 2}
+    lmcache = inspect(read_items(DATA / "lmcache_agent_trace/taubench"))
+    assert (lmcache["rows"]["kept"], lmcache["sessions"]["n"]) == (107, 5)
+    rounds = inspect(read_items(DATA / "tracelab_sample/round_trace.jsonl"))
+    assert (rounds["rows"]["kept"], rounds["sessions"]["n"]) == (19, 2)
+    assert (rounds["input_tokens"]["p50"], rounds["input_tokens"]["max"]) == (32_272, 48_303 + 2)
+    replay = inspect(read_items(DATA / "tracelab_sample/multi_session_large.csv"))
+    assert (replay["rows"]["kept"], replay["sessions"]["n"]) == (303, 48)
