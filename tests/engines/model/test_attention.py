@@ -18,6 +18,7 @@ from benchlab_engine.model.attention import PlainAttention, choose  # noqa: E402
 from benchlab_engine.model.batch import make_batch  # noqa: E402
 from benchlab_engine.model.config import tiny  # noqa: E402
 from benchlab_engine.model.kv import PagedKv  # noqa: E402
+from tests.support.triton_interpreter import NO_INTERPRETER, SWITCH  # noqa: E402
 
 SIZE, BLOCKS = 4, 200
 CPU = torch.device("cpu")
@@ -34,9 +35,9 @@ STEP = ((1, 9), (1, 70), (1, 400), (1, 0), (3, 17), (3, 2), (20, 11), (17, 0), (
 
 @pytest.fixture
 def interpreter(monkeypatch):
-    if not HAS_TRITON:
-        pytest.skip("triton is not installed (pip install triton)")
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    if NO_INTERPRETER:
+        pytest.skip(NO_INTERPRETER)
+    monkeypatch.setenv(SWITCH, "1")
 
 
 def step(config, kv_dtype="auto", device=CPU, dtype=torch.float32, shape=STEP):
@@ -162,7 +163,7 @@ def test_the_kernels_compile_for_a_device_that_is_not_here():
 
 
 def test_a_path_that_cannot_serve_is_refused_with_the_reason(monkeypatch):
-    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    monkeypatch.delenv(SWITCH, raising=False)
     kv = PagedKv(tiny(258), 4, SIZE, torch.float32)
     assert choose("auto", CPU, kv).name == "plain"
     with pytest.raises(EngineError, match=r"--attention fast: (triton is not installed|.*needs a CUDA device)"):

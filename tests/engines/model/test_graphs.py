@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import pytest
 
 torch = pytest.importorskip("torch", reason="extra 'engine' is not installed")
@@ -18,6 +16,7 @@ from benchlab_engine.model.config import tiny  # noqa: E402
 from benchlab_engine.model.decoder import Decoder  # noqa: E402
 from benchlab_engine.model.graphs import Buffers, DecodeGraphs, sizes  # noqa: E402
 from benchlab_engine.model.kv import PagedKv  # noqa: E402
+from tests.support.triton_interpreter import NO_INTERPRETER, SWITCH  # noqa: E402
 
 SIZE, BLOCKS, WIDTH = 4, 32, 8
 CONFIG = tiny(258)
@@ -81,9 +80,9 @@ def test_a_capture_that_fails_names_its_phase(monkeypatch):
             DecodeGraphs(decoder, kv, 4, WIDTH)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="triton is not installed (pip install triton)")
+@pytest.mark.skipif(NO_INTERPRETER is not None, reason=str(NO_INTERPRETER))
 def test_padded_steps_give_the_decoders_logits_and_touch_no_block_but_their_own(monkeypatch):
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    monkeypatch.setenv(SWITCH, "1")
     decoder, kv, other = Decoder(CONFIG, weights.random(CONFIG, 0), torch.float32), cache(), cache()
     steps = DecodeGraphs(decoder, kv, 4, WIDTH, capture=False)
     kv.rows.copy_(other.rows)  # as before the padded steps that a capture runs
