@@ -16,8 +16,9 @@ from benchlab_engine.model.attention import Attend, Attention, PlainAttention
 from benchlab_engine.model.batch import Batch
 from benchlab_engine.model.config import DecoderConfig
 from benchlab_engine.model.kv import PagedKv
-from benchlab_engine.model.layers import Layer, make_layer, rotary_tables
+from benchlab_engine.model.layers import Layer, make_layer
 from benchlab_engine.model.linear import DenseLinear, Linear, MakeLinear, dense, size, total
+from benchlab_engine.model.rope import full_tables, rotary_tables, rotate
 from benchlab_engine.model.weights import check
 
 
@@ -101,14 +102,3 @@ class Decoder:
 
     def _norm(self, x: Tensor, weight: Tensor) -> Tensor:
         return F.rms_norm(x, (x.shape[-1],), weight, self.config.norm_eps)
-
-
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> None:
-    """Turn each head's halves against each other, in place. x: [rows, heads, dim]; cos, sin: [rows, 1, dim]."""
-    turned = torch.roll(x, x.shape[-1] // 2, dims=-1)
-    x.mul_(cos).addcmul_(turned, sin)
-
-
-def full_tables(cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    """[positions, dim / 2] as [positions, 1, dim], so that a rotation is x cos + (x with its halves exchanged) sin."""
-    return torch.cat((cos, cos), dim=-1).unsqueeze(1), torch.cat((-sin, sin), dim=-1).unsqueeze(1)

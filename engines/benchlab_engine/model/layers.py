@@ -16,10 +16,7 @@ from benchlab_engine.errors import USAGE, EngineError
 from benchlab_engine.model.config import DecoderConfig
 from benchlab_engine.model.linear import JoinedLinear, Linear, MakeLinear, dense
 from benchlab_engine.model.quant_groups import joined, stored
-from benchlab_engine.model.rope import rotary_tables, rotate
 from benchlab_engine.model.weights_files import packed_of
-
-__all__ = ["Layer", "make_layer", "rotary_tables", "rotate"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,7 +64,12 @@ def _yarn(frequencies: Tensor, rope: RopeScaling, theta: float) -> Tensor:
     return frequencies / rope.factor * ramp + frequencies * (1 - ramp)
 
 
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn each head's halves against each other. x: [tokens, heads, dim]; cos, sin: [tokens, 1, dim / 2]."""
-    low, high = x.chunk(2, dim=-1)
-    return torch.cat((low * cos - high * sin, high * cos + low * sin), dim=-1)
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> None:
+    """Turn each head's halves against each other, in place. x: [rows, heads, dim]; cos, sin: [rows, 1, dim]."""
+    turned = torch.roll(x, x.shape[-1] // 2, dims=-1)
+    x.mul_(cos).addcmul_(turned, sin)
+
+
+def full_tables(cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """[positions, dim / 2] as [positions, 1, dim], so that a rotation is x cos + (x with its halves exchanged) sin."""
+    return torch.cat((cos, cos), dim=-1).unsqueeze(1), torch.cat((-sin, sin), dim=-1).unsqueeze(1)
