@@ -7,11 +7,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from benchlab.errors import UsageError
 from benchlab.loadgen.session_graph import find_needs, in_sessions
 from benchlab.workload.detect import NAMES
+from benchlab.workload.inspect import inspect
+from benchlab.workload.item import WorkloadItem
 from benchlab.workload.read import Workload, read_items
 from tests.benchlab.workload.made_files import lines, mooncake_row, put, span, subagent, tracelab_round, weka
 
@@ -346,3 +351,35 @@ def test_servegen_profiles_are_drawn_by_seed_and_span(tmp_path: Path) -> None:
     put(tmp_path, "chunk-2-trace.csv", "0,1.0,1,Pareto,1.0,1.0\n")
     with pytest.raises(UsageError, match=r"chunk-2-trace.csv:1: expected start, rate, CV, Gamma or Weibull"):
         read_items(tmp_path)
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> tuple[str, bytes]:
+    file, content, _ = FILES[draw(st.sampled_from(sorted(FILES)))]
+    data = bytearray(content.encode())
+    for _ in range(draw(st.integers(0, 5))):
+        place = draw(st.integers(0, len(data)))
+        data[place : place + draw(st.integers(0, 12))] = draw(
+            st.binary(max_size=3)
+            | st.sampled_from([b"null", b"{}", b"[]", b"-1", b"1e999", b"1e18", b"true", b'"', b"\n", b",", b"9" * 25])
+        )
+    return file, bytes(data)
+
+
+@given(damaged(), st.booleans(), st.booleans())
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_damage_to_any_format_is_told_in_words(
+    tmp_path: Path, damage: tuple[str, bytes], lenient: bool, unknown: bool
+) -> None:
+    file, data = damage
+    path = tmp_path / file
+    path.write_bytes(data)
+    try:
+        found = read_items(path, lenient=lenient, allow_unknown=unknown)
+    except UsageError as fault:
+        assert str(fault)
+        return
+    assert found.read == found.kept + sum(found.dropped.values())
+    json.dumps(inspect(found), allow_nan=False)
+    for item in found.items:
+        msgspec.convert(msgspec.to_builtins(item), WorkloadItem)
