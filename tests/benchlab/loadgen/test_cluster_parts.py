@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import tempfile
 from collections import Counter
@@ -10,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,6 +31,7 @@ from benchlab.records.spool import Spool
 from benchlab.units import NS_PER_MS
 from benchlab.workload.item import WorkloadItem
 from tests.benchlab.loadgen.near_channel import ME, FakeAgent, NearChannel, node
+from tests.running import ROOT
 
 ITEMS = [
     WorkloadItem(id=f"row{n}", messages=[{"role": "user", "content": f"row {n}"}], output_tokens=8, tags=["a"])
@@ -280,3 +283,13 @@ def test_what_ray_raises_is_told_in_our_words(
     with pytest.raises(kind, match=words):
         connect("auto")
     assert sys.stdout is before
+
+
+def test_the_page_holds_yaml_and_flags_that_there_are() -> None:
+    page = (ROOT / "benchlab" / "loadgen" / "CLUSTER.md").read_text()
+    cluster, job = [yaml.safe_load(block) for block in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)]
+    assert cluster["kind"] == "RayCluster" and cluster["spec"]["headGroupSpec"]["rayStartParams"] == {"num-cpus": "0"}
+    command = job["spec"]["template"]["spec"]["containers"][0]["command"]
+    assert command[command.index("--cluster") + 1] == f"ray://{cluster['metadata']['name']}-head-svc:10001"
+    help_text = (ROOT / "tests" / "golden" / "help" / "run.txt").read_text()
+    assert {word for word in command if word.startswith("-")} <= set(re.findall(r"--?[a-z][a-z-]*", help_text))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import time
 from collections import Counter
@@ -15,7 +16,7 @@ import pytest
 from benchlab.records.store import Run
 from tests.benchlab.campaign.process import Command
 from tests.benchlab.loadgen.ray_nodes import Nodes, needs_ray, ray_nodes
-from tests.running import benchlab, paced_engine
+from tests.running import ROOT, benchlab, paced_engine
 
 pytestmark = needs_ray
 SECRET = "sk-not-for-any-file"
@@ -109,16 +110,13 @@ def test_ctrl_c_and_a_late_node_and_a_killed_parent(url: str, tmp_path: Path) ->
 
 @pytest.mark.slow
 def test_a_node_without_the_same_code_is_refused(nodes: Nodes, url: str, tmp_path: Path) -> None:
-    import shutil
-
-    from tests.running import ROOT
-
+    (tmp_path / "elsewhere").mkdir()  # Ray gives its workers the folder that a command was started in
     shutil.copytree(ROOT / "benchlab", tmp_path / "benchlab", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "benchlab" / "more.py").write_text('"""Not the same."""\n')
     done = benchlab(
         *words(url, tmp_path / "out", "-n", "5", "-c", "1"),
         env={**nodes.env, "PYTHONPATH": str(tmp_path)},
-        cwd=tmp_path,
+        cwd=tmp_path / "elsewhere",
     )
     assert done.code == 2, done
     assert "has benchlab" in done.err and ", this host" in done.err
