@@ -6,6 +6,7 @@ end of its log. It is ended whatever happens. What it was (argv, version, flags)
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -29,6 +30,18 @@ _ANSWER_S = 5.0
 _VERSION_S = 30.0
 
 
+def ledger_in(log: str) -> dict[str, Any] | None:
+    """Where an engine's memory went (bytes by part), if its log has a line `{"ledger": {...}}`, as the bundled one's."""
+    for line in log.splitlines():
+        if line.startswith('{"ledger"'):
+            try:
+                found = json.loads(line)["ledger"]
+            except (ValueError, KeyError, RecursionError):
+                continue
+            return found if isinstance(found, dict) else None
+    return None
+
+
 def _url(host: str, port: int) -> str:
     """Where to ask: a server on every address is asked on the loopback one."""
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
@@ -49,7 +62,7 @@ class Engine:
     """A running engine, or one that runs already (attach). Made by `start`; a context manager that ends it.
 
     url: where it answers. env: the variables stated for it, beyond those of this process (CUDA_VISIBLE_DEVICES, say).
-    version, ready_s: None where not known. notes: what was odd, for the manifest.
+    version, ready_s, ledger (of its memory): None where not known. notes: what was odd, for the manifest.
     """
 
     def __init__(self, file: LaunchFile, url: str) -> None:
@@ -57,6 +70,7 @@ class Engine:
         self.notes: list[str] = []
         self.version: str | None = None
         self.ready_s: float | None = None
+        self.ledger: dict[str, Any] | None = None
         self.stopped = ""
         self.env: dict[str, str] = {}
         self._process: EngineProcess | None = None
@@ -125,6 +139,7 @@ class Engine:
             engine.ready_s = (clock.monotonic_ns() - began_ns) / NS_PER_S
             engine._check_listener(port)
             engine.version = engine._ask_version()
+            engine.ledger = ledger_in(engine._process.log_text()) if engine._process else None
         except BaseException:
             engine.stop()
             raise
@@ -279,6 +294,7 @@ class Engine:
                 "model": values.get("model"),
                 "served_name": name if (name := values.get("served_name")) in self._argv else None,
                 "threads": values.get("threads"),
+                "ledger": self.ledger,
                 "values": redact_headers(dict(values)),
                 "capabilities": dict(self.file.capabilities),
                 "launch_file": str(self.file.path),

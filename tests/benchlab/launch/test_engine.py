@@ -18,7 +18,7 @@ import pytest
 
 from benchlab.clock import ManualClock
 from benchlab.errors import Exit, TargetError, UsageError
-from benchlab.launch.base import Engine, load_launch_file
+from benchlab.launch.base import Engine, ledger_in, load_launch_file
 from benchlab.launch.ports import choose_port, listeners
 from benchlab.telemetry.names import translate
 from benchlab.telemetry.prometheus import parse_exposition
@@ -224,7 +224,7 @@ def test_attach_starts_nothing():
 HARNESS = """
 import sys, time
 from pathlib import Path
-from benchlab.launch.base import Engine, load_launch_file
+from benchlab.launch.base import Engine, ledger_in, load_launch_file
 engine = Engine.start(load_launch_file(sys.argv[1]), log=Path(sys.argv[2]), args=sys.argv[3:])
 print(engine.pid, flush=True)
 {then}
@@ -292,5 +292,19 @@ def test_the_real_bundled_engine(tmp_path, alive):
                 "prompt_tokens", "generation_tokens", "server_ttft_s_count", "process_started"} <= told  # fmt: skip
         assert page.problems == []
         assert engine.version
+        assert engine.facts()["facts"]["ledger"] == {"runner": "paced:null", "weights": 0, "kv": 0}
         pid = engine.pid
     assert not alive(pid)
+
+
+@pytest.mark.parametrize(
+    ("log", "ledger"),
+    [
+        ('loading\n{"ledger": {"weights": 7}}\nready', {"weights": 7}),
+        ("no such line", None),
+        ('{"ledger": 7}', None),
+        ('{"ledger": {"weights": \n{"ledger": {"kv": 1}}', {"kv": 1}),
+    ],
+)
+def test_the_memory_ledger_is_read_from_the_log(log, ledger):
+    assert ledger_in(log) == ledger
