@@ -31,7 +31,7 @@ _VERSION_S = 30.0
 
 
 def ledger_in(log: str) -> dict[str, Any] | None:
-    """Where an engine's memory went (bytes by part), if its log has a line `{"ledger": {...}}`, as the bundled one's."""
+    """Where an engine's memory went, bytes by part, if its log says so in a line `{"ledger": {...}}`; else None."""
     for line in log.splitlines():
         if line.startswith('{"ledger"'):
             try:
