@@ -69,7 +69,7 @@ def first_manifest(
             "complaints": list(workload.complaints[:20]),
             "notes": [*workload.notes, *([made_note] if made_note else [])],
             "cache": spec.cache,
-            "tokenizer": None,
+            "tokenizer": spec.tokenizer,
         },
         "seeds": {"arrival": spec.arrival_seed, "content": spec.seed},
         "sampling": _without_secrets(spec.extra),

@@ -34,6 +34,7 @@ from benchlab.campaign.stages import (
     plan_stages,
     slices,
 )
+from benchlab.campaign.texts import run_texts
 from benchlab.campaign.watch import find_sources, start_sampler, telemetry_facts
 from benchlab.clients.apis import make_dialect
 from benchlab.clients.endpoint import Endpoint, ignored_proxies, parse_endpoint
@@ -50,7 +51,6 @@ from benchlab.telemetry.sampler import Sampler
 from benchlab.units import NS_PER_MS, NS_PER_S
 from benchlab.workload.item import WorkloadItem
 from benchlab.workload.read import Workload
-from benchlab.workload.text import make_texts
 
 if TYPE_CHECKING:
     from benchlab.campaign.place import Pool
@@ -162,7 +162,7 @@ class _Execution:
         self.clock = SystemClock()
         self.t0_ns, wall_ns = self.clock.monotonic_ns(), self.clock.wall_ns()
         salt = f"{run_id}:{secrets.token_hex(4)}" if spec.cache == "cold" else None
-        made = make_texts(workload.items, key=f"{workload.sha256}:{spec.seed}", salt=salt)
+        made = run_texts(workload, spec, endpoint, model, salt)
         self.items: list[WorkloadItem] = made.items
         self.salt = salt
         self.error: BenchlabError | None = None

@@ -34,6 +34,7 @@ class Replay:
     seed: int
     arrival_seed: int
     cache: str
+    tokenizer: str | None
 
 
 def read_replay(path: Path, *, data: Path | None = None) -> Replay:
@@ -68,6 +69,7 @@ def read_replay(path: Path, *, data: Path | None = None) -> Replay:
         seed=int(seeds.get("content") or 0),
         arrival_seed=int(seeds.get("arrival") or 0),
         cache=str(workload.get("cache") or "warm"),
+        tokenizer=workload.get("tokenizer"),
     )
 
 

@@ -131,6 +131,8 @@ class RunSpec:
     seed: int = 0
     arrival_seed: int = 0
     cache: str = "warm"
+    tokenizer: str | None = None
+    """What makes prompts exact to the token: a file, `endpoint`, or an estimate."""
     slo: tuple[str, ...] = ()
     slo_target: float | None = None
     objectives: tuple[str, ...] = ()

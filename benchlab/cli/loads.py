@@ -100,6 +100,7 @@ def with_replay(spec: RunSpec, flags: Mapping[str, Any]) -> RunSpec:
         seed=found.seed,
         arrival_seed=found.arrival_seed,
         cache=found.cache,
+        tokenizer=spec.tokenizer or found.tokenizer,
         duration_ns=None,
         warmup=Warmup(),
         replay=Path(flags["replay"]),

@@ -70,6 +70,7 @@ def measure(
     seed: Annotated[int, typer.Option("--seed", help="Seed of made prompts.", rich_help_panel=_LOAD)] = 0,
     arrival_seed: Annotated[int, typer.Option("--arrival-seed", help="Seed of arrival times.", rich_help_panel=_LOAD)] = 0,
     cache: Annotated[str, typer.Option("--cache", help="warm: prompts as they are | cold: a salt per run.", rich_help_panel=_LOAD)] = "warm",
+    tokenizer: Annotated[Text, typer.Option("--tokenizer", help="Makes prompts exact to the token: tokenizer.json, its folder, a GGUF file, endpoint (its /tokenize), or estimate:4.", rich_help_panel=_LOAD)] = None,
     workers: Annotated[str, typer.Option("--workers", help="Load generator processes; auto: by what `doctor` finds this host can carry.", rich_help_panel=_LOAD)] = "1",
     cluster: Annotated[Text, typer.Option("--cluster", help="Load from the nodes of a Ray cluster, --workers on each: auto | ray://HOST:PORT.", rich_help_panel=_LOAD)] = None,
     slo: Annotated[list[str] | None, typer.Option("--slo", "--goodput", help="Limit on each request: ttft=500ms; repeat.", rich_help_panel=_JUDGE)] = None,

@@ -73,6 +73,7 @@ def build(
         seed=flags["seed"],
         arrival_seed=flags["arrival_seed"],
         cache=one_of(flags["cache"], ("warm", "cold"), "--cache"),
+        tokenizer=flags.get("tokenizer"),
         slo=tuple(flags["slo"] or ()),
         slo_target=parse_share(flags["slo_target"], flag="--slo-target") if flags["slo_target"] else None,
         objectives=tuple(flags["objective"] or ()),

@@ -15,7 +15,7 @@ import msgspec
 
 from benchlab.workload.item import WorkloadItem
 from benchlab.workload.text_fit import Fitter
-from benchlab.workload.tokens import Count
+from benchlab.workload.tokens import Count, Counter
 from benchlab.workload.words import BODY, LEAD
 
 VERSION = 1
@@ -73,6 +73,8 @@ class Made:
     exact: bool
     as_sent: bool = False
     """Counted after the chat template, not the text alone."""
+    source: str = "an estimate (one token a word or full stop)"
+    """What made the lengths, where it was an estimate."""
 
     def note(self) -> str:
         """One sentence for the console and the manifest."""
@@ -80,7 +82,7 @@ class Made:
             return "no text was made"
         off = [real - asked for asked, real in zip(self.asked, self.realised, strict=True) if real != asked]
         if not self.exact:
-            return f"{len(self.asked):,} prompts made to an estimate (one token a word or full stop), not counted"
+            return f"{len(self.asked):,} prompts made to {self.source}, not counted"
         where = " after the chat template" if self.as_sent else ""
         if not off:
             return f"{len(self.asked):,} prompts made to their exact lengths by the tokenizer{where}"
@@ -119,7 +121,9 @@ def make_texts(
         )
         asked.append(item.input_tokens)
         realised.append(length)
-    return Made(made, asked, realised, count is not None, whole is not None)
+    if isinstance(count, Counter) and not count.exact:
+        return Made(made, asked, realised, exact=False, source=count.source)
+    return Made(made, asked, realised, exact=count is not None, as_sent=whole is not None)
 
 
 class _Maker:

@@ -39,8 +39,9 @@ class Counter:
         return self.count(text)
 
     def as_sent(self, api: str) -> Count | None:
-        """How a prompt counts when it is sent over this API (chat, completions); None where it cannot be told."""
-        return self.raw if api == "completions" else self.chat
+        """How a prompt counts when it is sent over an API: `chat` and `messages` put it into a template, others send
+        it raw. None where it cannot be told."""
+        return self.chat if api in ("chat", "messages") else self.raw
 
 
 def estimate(chars_per_token: float = CHARS_PER_TOKEN) -> Counter:

@@ -200,3 +200,18 @@ def test_the_tokenizer_of_a_gguf_file(tmp_path: Path) -> None:
     assert counter.chat is not None
     made = make_texts(make(fixed(90, 8), 0, 2), key="k", count=counter, whole=counter.chat)
     assert [counter.chat(item.prompt or "") for item in made.items] == [90, 90]
+
+
+def test_an_estimate_is_not_called_exact() -> None:
+    counter = counter_named("estimate:4")
+    made = make_texts(make(fixed(200, 8), 0, 2), key="k", count=counter)
+    assert not made.exact
+    assert made.note() == "2 prompts made to an estimate of 4 characters a token, not counted"
+    assert all(abs(len(item.prompt or "") / 4 - 200) < 4 for item in made.items)
+    assert "one token a word or full stop" in make_texts(make(fixed(9, 8), 0, 1), key="k").note()
+
+
+def test_each_api_counts_as_it_sends() -> None:
+    counter = from_endpoint(lambda body: {"count": 1}, "x")
+    assert [counter.as_sent(api) for api in ("chat", "messages")] == [counter.chat] * 2
+    assert [counter.as_sent(api) for api in ("completions", "tgi", "triton")] == [counter.raw] * 3
