@@ -61,7 +61,9 @@ def _read_json(file: Path) -> dict[str, Any]:
     try:
         value = json.loads(file.read_text("utf-8"))
     except (ValueError, OSError, RecursionError) as error:
-        raise EngineError(f"{file} cannot be read as a model's JSON: {type(error).__name__}: {error}") from error
+        raise EngineError(
+            f"{file} cannot be read as a model's JSON ({type(error).__name__}: {error}); is it whole? fetch it again"
+        ) from error
     if not isinstance(value, dict):
         raise EngineError(f"{file} holds {type(value).__name__}, not a JSON object")
     return value
@@ -87,7 +89,9 @@ def _places(path: Path) -> dict[str, Path]:
 def _whole_files(path: Path) -> list[Path]:
     files = sorted(path.glob("*.safetensors"))
     if not files:
-        raise EngineError(f"{path} has no .safetensors file")
+        raise EngineError(
+            f"{path} has no .safetensors file; weights are read from those, or from a FILE.gguf given by name"
+        )
     return files
 
 
@@ -100,7 +104,9 @@ def _open(file: Path, kinds: tuple[str, ...]) -> dict[str, tuple[tuple[int, ...]
         names = list(handle.keys())
         shapes = {name: tuple(int(size) for size in handle.get_slice(name).get_shape()) for name in names}
     except (SafetensorError, ValueError, OSError) as error:
-        raise EngineError(f"{file} cannot be read as a model: {type(error).__name__}: {error}") from error
+        raise EngineError(
+            f"{file} cannot be read as a model ({type(error).__name__}: {error}); is the file whole? fetch it again"
+        ) from error
     return {name: (shapes[name], _reader(file, handle, name, kinds)) for name in names}
 
 

@@ -29,13 +29,18 @@ def vocabulary_of(path: Path, metadata: Mapping[str, Any] | None) -> FileVocabul
     try:
         if metadata is not None:
             return from_gguf(metadata)
+        if not (path / "tokenizer.json").is_file():
+            raise EngineError(
+                f"{path} has no tokenizer.json; copy it from where the model is published (a tokenizer.model alone is "
+                "not read)"
+            )
         return from_directory(path)
     except ImportError as error:
         raise EngineError(f"{error}; the tokenizer needs: pip install 'benchlab[engine]'") from None
     except EngineError:
         raise
     except Exception as error:  # the library raises bare exceptions for files it cannot read
-        raise EngineError(f"the tokenizer of {path} cannot be read: {error}") from error
+        raise EngineError(f"the tokenizer of {path} cannot be read: {error}; is it whole? fetch it again") from error
 
 
 def from_gguf(metadata: Mapping[str, Any]) -> FileVocabulary:

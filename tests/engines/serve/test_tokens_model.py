@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from benchlab_engine.errors import EngineError
 from benchlab_engine.serve.tokens import _byte_alphabet
-from benchlab_engine.serve.tokens_model import from_gguf
+from benchlab_engine.serve.tokens_model import from_gguf, vocabulary_of
 
 pytestmark = pytest.mark.torch
 pytest.importorskip("tokenizers", reason="extra 'engine' is not installed")
@@ -77,3 +77,11 @@ def test_an_unknown_tokenizer_is_refused_by_name():
         from_gguf(metadata("deepseek"))
     with pytest.raises(EngineError, match="llama/default"):
         from_gguf(metadata("default") | {"tokenizer.ggml.model": "llama"})
+
+
+def test_a_missing_or_broken_tokenizer_file_is_named_with_what_to_do(tmp_path):
+    with pytest.raises(EngineError, match=r"has no tokenizer\.json; copy it"):
+        vocabulary_of(tmp_path, None)
+    (tmp_path / "tokenizer.json").write_text("{")
+    with pytest.raises(EngineError, match=r"cannot be read: .*fetch it again"):
+        vocabulary_of(tmp_path, None)
