@@ -104,8 +104,10 @@ class NodeAgent:
             ]
             self._pool = WorkerPool(mine, logs=folder)
         except BenchlabError as error:
+            self.leave()
             return _failed(error)
         except OSError as error:
+            self.leave()
             return Failed(f"no folder for its spool: {error.strerror or error}", tempfile.gettempdir(), "", 1)
         return Ready(loop=self._pool.loop, stamp_source=self._pool.stamp_source)
 

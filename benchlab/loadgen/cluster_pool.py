@@ -8,6 +8,7 @@ the others, and `lost` says so. It must not know what carries the calls.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -89,7 +90,12 @@ class ClusterPool:
         ]
         for host in self._hosts:
             self._describe(host)
-        self._start(jobs, connections)
+        try:
+            self._start(jobs, connections)
+        except BaseException:
+            for host in self._living():
+                self._clean(host)
+            raise
 
     # -- the face of a pool
 
@@ -235,6 +241,12 @@ class ClusterPool:
     def _ask(self, host: _Host, method: str, *args: Any, timeout_s: float) -> Any:
         return self._channel.get(self._channel.call(host.member.agent, method, *args), timeout_s)
 
+    def _clean(self, host: _Host) -> None:
+        """End the workers of a node that can still be talked to, and their files there."""
+        with contextlib.suppress(LostError, UnansweredError):
+            self._ask(host, "quit", timeout_s=_CALL_S)
+            self._ask(host, "leave", timeout_s=_CALL_S)
+
     def _hear(self, timeout_s: float) -> None:
         """Ask whoever it is time to ask, take what was answered, notice who has been silent for too long."""
         now = time.monotonic()
@@ -270,6 +282,7 @@ class ClusterPool:
         if news.more:
             return
         if news.failed is not None:
+            self._clean(host)  # its host is well
             self._lose(host, news.failed.what)
         elif news.reports is not None and all(report.stage == host.jobs[0].stage for report in news.reports):
             host.reports, host.busy = news.reports, False

@@ -70,27 +70,32 @@ def connect(address: str) -> RayChannel:
     if where not in ("", "auto", "local"):
         _reach(where)
     quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
-    stack = contextlib.ExitStack()
-    stack.enter_context(_threads_quiet())
-    with _signals_kept(), _environment(_QUIET):
-        try:
-            if where.startswith("ray://"):
-                ray.init(address=where, **quiet)
-            elif where == "local":
-                _start_local(ray, quiet)
-            else:
-                try:
-                    ray.init(address=where or "auto", **quiet)
-                except ConnectionError:
-                    if where not in ("", "auto"):
-                        raise
-                    _start_local(ray, quiet)
-        except Exception as error:
-            with contextlib.suppress(Exception):
-                ray.shutdown()
-            stack.close()
-            raise _cannot_join(error, where or "auto") from error
-    return RayChannel(ray, where or "auto", stack)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(_threads_quiet())
+        stack.callback(_shut_down, ray)
+        with _signals_kept(), _environment(_QUIET):
+            try:
+                _join(ray, where, quiet)
+            except Exception as error:
+                raise _cannot_join(error, where or "auto") from error
+        return RayChannel(ray, where or "auto", stack.pop_all())
+
+
+def _join(ray: Any, where: str, quiet: dict[str, Any]) -> None:
+    if where == "local":
+        _start_local(ray, quiet)
+        return
+    try:
+        ray.init(address=where or "auto", **quiet)
+    except ConnectionError:
+        if where not in ("", "auto"):
+            raise
+        _start_local(ray, quiet)
+
+
+def _shut_down(ray: Any) -> None:
+    with _signals_kept(), contextlib.suppress(Exception):
+        ray.shutdown()
 
 
 def _start_local(ray: Any, quiet: dict[str, Any]) -> None:
@@ -142,14 +147,21 @@ def _first_line(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def _signals_kept() -> Iterator[None]:
-    """Ray puts a handler of its own on SIGTERM; what a signal means is the run's to say."""
+    """Ray puts a handler of its own on SIGTERM, which ends the process; what a signal means is the run's to say."""
     main = threading.current_thread() is threading.main_thread()
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)} if main else {}
+    ended = False
     try:
         yield
+    except SystemExit:
+        ended = main
+        if not main:
+            raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+    if ended:
+        signal.raise_signal(signal.SIGTERM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +253,12 @@ class RayChannel:
         return actor.options(scheduling_strategy=self._pin(node.key, soft=False)).remote()
 
     def put(self, value: Any) -> Any:
-        return self._ray.put(value)
+        try:
+            return self._ray.put(value)
+        except Exception as error:
+            words = f"the workload cannot be shipped to the nodes: {_first_line(error)}"
+            hint = "a smaller workload, or a Ray with more --object-store-memory"
+            raise BenchlabError(words, where=self.address, hint=hint) from error
 
     def call(self, agent: Any, method: str, *args: Any) -> Any:
         try:
@@ -277,8 +294,7 @@ class RayChannel:
             self._ray.kill(agent, no_restart=True)
 
     def close(self) -> None:
-        with self._stack, _signals_kept(), contextlib.suppress(Exception):
-            self._ray.shutdown()
+        self._stack.close()
 
 
 def _make_probe() -> Any:

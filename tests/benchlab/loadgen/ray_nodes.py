@@ -28,6 +28,7 @@ LOOPBACK = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # Ray binds to 127.0.0.1 and to nothing else
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_AUTH_MODE": "disabled",  # else a token of the person who runs the tests would decide
 }
 needs_ray = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="ray is not installed: pip install 'benchlab[cluster]'"
@@ -60,6 +61,16 @@ class Nodes:
         """Files of Ray (logs, spilled objects) that hold the text."""
         files = [path for path in self._folder.rglob("*") if path.is_file() and not path.is_symlink()]
         return [path for path in files if text.encode() in path.read_bytes()]
+
+    def workers(self) -> list[int]:
+        """Load generator processes on the nodes."""
+        found = []
+        for pid in descendants(self._process.pid):
+            with contextlib.suppress(OSError):
+                if b"benchlab.loadgen.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.append(pid)
+        self.pids |= set(found)
+        return found
 
     def tell(self, word: str) -> None:
         """Send a word and wait until it was done."""

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from benchlab.records.store import Run
-from tests.benchlab.campaign.process import Command
+from tests.benchlab.campaign.process import Command, gone
 from tests.benchlab.loadgen.ray_nodes import Nodes, needs_ray, ray_nodes
 from tests.running import ROOT, benchlab, paced_engine
 
@@ -72,13 +72,13 @@ def test_two_nodes_make_one_run_and_one_that_dies_makes_it_invalid(nodes: Nodes,
         assert run.process.stdout is not None
         assert "raylet" not in run.process.stdout.read().decode() and run.left == []
     manifest, summary, rows = read(tmp_path / "lost")
-    (gone,) = [host for host in manifest["hosts"] if host["lost"]]
+    (dead,) = [host for host in manifest["hosts"] if host["lost"]]
     assert summary["verdict"]["state"] == "INVALID" and states(summary)["hosts_lost"] == "fail"
-    assert any(gone["name"] in rule["hint"] for rule in summary["verdict"]["rules"] if rule["name"] == "hosts_lost")
+    assert any(dead["name"] in rule["hint"] for rule in summary["verdict"]["rules"] if rule["name"] == "hosts_lost")
     assert len(rows) == 100 == len({row["request_id"] for row in rows})
-    assert {row["outcome"] for row in rows if row["host"] != gone["name"]} == {"ok"}
-    theirs = Counter(row["outcome"] for row in rows if row["host"] == gone["name"])
-    assert theirs["unfinished"] + theirs["not_sent"] == gone["lost"]["requests"] > 0 and theirs["ok"] > 0
+    assert {row["outcome"] for row in rows if row["host"] != dead["name"]} == {"ok"}
+    theirs = Counter(row["outcome"] for row in rows if row["host"] == dead["name"])
+    assert theirs["unfinished"] + theirs["not_sent"] == dead["lost"]["requests"] > 0 and theirs["ok"] > 0
     assert manifest["stages"][1]["why"] == "not run"
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
     assert not nodes.found(SECRET), "Ray's own logs hold the key"
@@ -100,8 +100,10 @@ def test_ctrl_c_and_a_late_node_and_a_killed_parent(url: str, tmp_path: Path) ->
         with late as run:
             run.until("stage 1/1")
             time.sleep(4)
+            workers = nodes.workers()
             run.signal(signal.SIGKILL)
             run.end()
+        assert len(workers) == 3 and gone(workers, 30)
         done = benchlab("recover", tmp_path / "kill")
         manifest, _, rows = read(tmp_path / "kill")
         assert len(manifest["hosts"]) == 3 and manifest["state"] == "recovered", done
