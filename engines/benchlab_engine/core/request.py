@@ -116,6 +116,13 @@ class Request:
         """Only the newest token is left to compute, and it is an output token."""
         return bool(self.output) and self.computed == self.wanted - 1
 
+    def finish_after(self, token: int) -> FinishReason | None:
+        """Whether its newest token, this one, ends the answer."""
+        spec, count = self.spec, len(self.output)
+        if token in spec.end_tokens and count > spec.min_new_tokens:
+            return FinishReason.STOP
+        return FinishReason.LENGTH if count >= spec.max_new_tokens else None
+
     def tokens(self, start: int, end: int) -> tuple[int, ...]:
         """Token ids of positions start to end, from prompt and output alike."""
         num_prompt = len(self.spec.prompt)

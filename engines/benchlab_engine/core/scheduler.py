@@ -317,7 +317,7 @@ class Scheduler:
         for token in tokens:
             request.output.append(token)
             request.times.token_ready.append(now_ns)
-            finish = self._finish_of(request, token)
+            finish = request.finish_after(token)
             said = logprobs[count] if count < len(logprobs) else None
             out.append(Emission(name, now_ns, token, finish, request.num_cached, said))
             count += 1
@@ -333,12 +333,6 @@ class Scheduler:
             self._end(request, finish, now_ns)
         elif num_proposed:
             self.room.crop(request)
-
-    def _finish_of(self, request: Request, token: int) -> FinishReason | None:
-        spec, count = request.spec, len(request.output)
-        if token in spec.end_tokens and count > spec.min_new_tokens:
-            return FinishReason.STOP
-        return FinishReason.LENGTH if count >= spec.max_new_tokens else None
 
     def _end(self, request: Request, reason: FinishReason, now_ns: int) -> None:
         """The one place where a request leaves and its blocks go back."""
