@@ -12,17 +12,18 @@ import contextlib
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from benchlab.clock import Clock
-from benchlab.errors import BenchlabError, Exit, StorageError, TargetError, UsageError
-from benchlab.loadgen.cluster import Cluster, Member
+from benchlab.errors import StorageError, TargetError
+from benchlab.loadgen.cluster import Cluster
 from benchlab.loadgen.cluster_channel import LostError, UnansweredError
-from benchlab.loadgen.cluster_clock import Offset, measure_offset
+from benchlab.loadgen.cluster_clock import measure_offset
+from benchlab.loadgen.cluster_host import Host, alone, as_error, stand_in
 from benchlab.loadgen.cluster_lost import account
 from benchlab.loadgen.cluster_node import News
 from benchlab.loadgen.counters import Counts
@@ -39,25 +40,6 @@ _LAST_S = 10.0
 _TICK_S = 0.1
 _NAME = re.compile(r"worker-(\d+)\.(requests\.arrow|begun\.arrow|texts\.arrow|log)")
 _LEAD_NS = NS_PER_S
-
-
-@dataclass(slots=True)
-class _Host:
-    """A member under load. have: bytes of each file that are here. busy: the stage is not over there yet."""
-
-    member: Member
-    workers: list[int]
-    entry: dict[str, Any]
-    offset_ns: int = 0
-    have: dict[str, int] = field(default_factory=dict)
-    counts: Counts = field(default_factory=Counts)
-    jobs: list[StageJob] = field(default_factory=list)
-    reports: list[StageReport] = field(default_factory=list)
-    busy: bool = False
-    asked: Any = None
-    heard_s: float = 0.0
-    next_s: float = 0.0
-    gone: str = ""
 
 
 class ClusterPool:
@@ -86,10 +68,8 @@ class ClusterPool:
         self.loop = self.stamp_source = ""
         num = len(cluster.members)
         self._hosts = [
-            _Host(member, [job.worker for job in jobs[index::num]], {}) for index, member in enumerate(cluster.members)
+            Host.of(member, [job.worker for job in jobs[index::num]]) for index, member in enumerate(cluster.members)
         ]
-        for host in self._hosts:
-            self._describe(host)
         try:
             self._start(jobs, connections)
         except BaseException:
@@ -129,7 +109,7 @@ class ClusterPool:
 
         Returns a report a worker; a lost worker's holds nothing but how many requests were counted for it.
         """
-        jobs = [_alone(job, index, jobs) for index, job in enumerate(jobs)]
+        jobs = [alone(job, index, jobs) for index, job in enumerate(jobs)]
         num = len(self._hosts)
         for index, host in enumerate(self._hosts):
             host.jobs, host.reports, host.busy = list(jobs[index::num]), [], True
@@ -197,51 +177,31 @@ class ClusterPool:
                 words = f"node {host.member.name} did not start its workers: {error}"
                 raise TargetError(words, where="--cluster", hint="look at Ray's logs on that node") from None
             if isinstance(ready, Failed):
-                raise _as_error(ready, host.member.name)
+                raise as_error(ready, host.member.name)
             if isinstance(ready, Ready):
                 host.entry |= {"loop": ready.loop, "stamp_source": ready.stamp_source}
         self.loop = "+".join(sorted({host.entry["loop"] for host in self._hosts}))
         self.stamp_source = "+".join(sorted({host.entry["stamp_source"] for host in self._hosts}))
 
-    def _describe(self, host: _Host) -> None:
-        node = host.member.node
-        known = {key: value for key, value in host.member.facts.items() if key != "name"}
-        host.entry |= {
-            "name": host.member.name,
-            "node": node.key[:12],
-            "address": node.address,
-            "workers": list(host.workers),
-            "python": node.python,
-            "benchlab": node.benchlab,
-            **known,
-            "t0": None,
-            "clock": [],
-            "lost": None,
-        }
-
-    def _measure(self, host: _Host) -> bool:
+    def _measure(self, host: Host) -> bool:
         """The node's clock against this one's, noted; the first measurement is what its times are counted from."""
         try:
             found = measure_offset(lambda: self._ask(host, "clock", timeout_s=_CLOCK_S), self._clock)
         except (LostError, UnansweredError) as error:
             host.gone = host.gone or str(error)
             return False
-        if not host.entry["clock"]:
-            host.offset_ns = found.offset_ns
-            t0_ns = self._t0_ns + found.offset_ns
-            host.entry["t0"] = {"monotonic_ns": t0_ns, "wall_ns": t0_ns + found.wall_ns}
-        host.entry["clock"].append(_clock_entry(found, self._t0_ns))
+        host.note_clock(found, self._t0_ns)
         return True
 
     # -- what is heard
 
-    def _living(self) -> list[_Host]:
+    def _living(self) -> list[Host]:
         return [host for host in self._hosts if not host.gone]
 
-    def _ask(self, host: _Host, method: str, *args: Any, timeout_s: float) -> Any:
+    def _ask(self, host: Host, method: str, *args: Any, timeout_s: float) -> Any:
         return self._channel.get(self._channel.call(host.member.agent, method, *args), timeout_s)
 
-    def _clean(self, host: _Host) -> None:
+    def _clean(self, host: Host) -> None:
         """End the workers of a node that can still be talked to, and their files there."""
         with contextlib.suppress(LostError, UnansweredError):
             self._ask(host, "quit", timeout_s=_CALL_S)
@@ -265,7 +225,7 @@ class ClusterPool:
             elif host.busy and time.monotonic() - host.heard_s > _SILENT_S:
                 self._lose(host, f"it did not answer for {_SILENT_S:.0f} s")
 
-    def _take(self, host: _Host, call: Any) -> None:
+    def _take(self, host: Host, call: Any) -> None:
         try:
             news: News = self._channel.get(call, _CALL_S)
         except UnansweredError as error:
@@ -287,7 +247,7 @@ class ClusterPool:
         elif news.reports is not None and all(report.stage == host.jobs[0].stage for report in news.reports):
             host.reports, host.busy = news.reports, False
 
-    def _store(self, host: _Host, news: News) -> News:
+    def _store(self, host: Host, news: News) -> News:
         """Append the bytes to this run's spool, as if the worker had written them here."""
         host.counts = news.counts
         for piece in news.pieces:
@@ -309,7 +269,7 @@ class ClusterPool:
 
     # -- what is lost
 
-    def _lose(self, host: _Host, why: str, *, sending: bool = True) -> None:
+    def _lose(self, host: Host, why: str, *, sending: bool = True) -> None:
         """The node takes no further part. `sending`: a stage was on, and its requests have to be counted."""
         now_ns = self._clock.monotonic_ns() - self._t0_ns
         host.gone, host.asked = why, None
@@ -323,7 +283,7 @@ class ClusterPool:
         self._say(f"{words} ({why}): the stage goes on without it, its requests are counted, the run is INVALID")
         self._settle(host)
 
-    def _settle(self, host: _Host) -> None:
+    def _settle(self, host: Host) -> None:
         """Records for what the lost node's slices leave open; stand-ins for its reports."""
         lost_ns = host.entry["lost"]["at_ns"]
         for worker, job in zip(host.workers, host.jobs, strict=True):
@@ -338,51 +298,5 @@ class ClusterPool:
                 why=f"node {host.member.name} was lost",
             )
             host.entry["lost"]["requests"] += requests.made
-            host.reports.append(_stand_in(job, worker, requests.total))
+            host.reports.append(stand_in(job, worker, requests.total))
         host.busy = False
-
-
-def _alone(job: StageJob, index: int, jobs: Sequence[StageJob]) -> StageJob:
-    """A slice whose cap is its worker's own: there is no memory that several hosts share."""
-    if job.max_inflight is None or job.permits is None:
-        return job
-    busy = [place for place, other in enumerate(jobs) if other.at_ns or other.users]
-    place = busy.index(index) if index in busy else 0
-    share = job.max_inflight // max(1, len(busy)) + (place < job.max_inflight % max(1, len(busy)))
-    return msgspec.structs.replace(job, permits=None, workers=1, max_inflight=share)
-
-
-def _stand_in(job: StageJob, worker: int, requests: int) -> StageReport:
-    return StageReport(
-        stage=job.stage,
-        worker=worker,
-        cpu_s=0.0,
-        wall_s=0.0,
-        loop_lag_ms={},
-        events=0,
-        merged_chunks=0,
-        connections=0,
-        retries=0,
-        peak_inflight=0,
-        held=0,
-        requests=requests,
-        max_inflight=job.max_inflight,
-        clock_steps_ns=[],
-        offset_error_ns=0,
-    )
-
-
-def _clock_entry(found: Offset, t0_ns: int) -> dict[str, int]:
-    entry = asdict(found)
-    del entry["wall_ns"]
-    return entry | {"at_ns": found.at_ns - t0_ns}
-
-
-def _as_error(failed: Failed, name: str) -> BenchlabError:
-    kinds: dict[int, type[BenchlabError]] = {
-        int(Exit.USAGE): UsageError,
-        int(Exit.UNREACHABLE): TargetError,
-        int(Exit.INTERNAL): StorageError,
-    }
-    words = f"on node {name}: {failed.what}"
-    return kinds.get(failed.exit_code, BenchlabError)(words, where=failed.where, hint=failed.hint)
