@@ -20,6 +20,9 @@ from benchlab.workload.fit_lengths import Lengths, pair_shares
 from benchlab.workload.item import MAX_TOKENS, WorkloadItem
 from benchlab.workload.recipe import Recipe
 
+_MOST_IDS = 100_000_000
+"""Ids of blocks in all items together, 8 bytes and more each."""
+
 
 @dataclass(frozen=True, slots=True)
 class Custom:
@@ -108,6 +111,7 @@ class _Making:
         paths = self._paths(len(starts))
         shared = _prefix_blocks([inputs[start] for start in starts], asked.reuse, asked.block)
         waits = asked.wait_ms.at(np.array(draw.strata(num))).tolist() if asked.wait_ms is not None else None
+        self._check_ids(starts, inputs, outputs, shared)
         items: list[WorkloadItem] = []
         for session, (start, end) in enumerate(pairwise([*starts, num])):
             tenant = f"tenant-{tenants[session] + 1}" if tenants else None
@@ -135,6 +139,22 @@ class _Making:
                 )
                 context = min(MAX_TOKENS - 1, tokens + outputs[place])
         return items
+
+    def _check_ids(self, starts: list[int], inputs: list[int], outputs: list[int], shared: int) -> None:
+        """Raises UsageError before memory gives out on ids of blocks."""
+        total = shared * len(starts)
+        if self._asked.turns is not None:
+            for start, end in pairwise([*starts, self._num]):
+                context = 0
+                for place in range(start, end):
+                    total += (context + inputs[place]) // self._asked.block
+                    context += inputs[place] + outputs[place]
+        if total > _MOST_IDS:
+            raise UsageError(
+                f"the items would hold {total:,} ids of blocks, more than {_MOST_IDS:,}",
+                where="--block-tokens",
+                hint="give larger blocks, or fewer items",
+            )
 
     def _starts(self) -> list[int]:
         """The place of each session's first item; without turns every item is one."""

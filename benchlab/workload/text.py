@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from benchlab.errors import UsageError
 from benchlab.workload.item import WorkloadItem
 from benchlab.workload.text_fit import Fitter
 from benchlab.workload.tokens import Count, Counter
@@ -22,6 +23,8 @@ VERSION = 1
 """Part of every key: it moves when the words or the way of drawing them do."""
 
 LEAD_WORDS = 8
+_MOST_TOKENS = 2_000_000_000
+"""Some 13 GB of text: beyond that memory gives out before the load begins."""
 _SENTENCE = 12
 _LEAD_SET = frozenset(LEAD)
 _STOPPED = tuple(word + "." for word in BODY)
@@ -107,6 +110,8 @@ def make_texts(
     the chat template; then the lengths are exact there. Raises UsageError for a length that cannot be reached, naming
     the least.
     """
+    items = list(items)
+    _check_size(items)
     maker = _Maker(key, salt or "", None if count is None else Fitter(count, whole))
     made: list[WorkloadItem] = []
     asked: list[int] = []
@@ -124,6 +129,16 @@ def make_texts(
     if isinstance(count, Counter) and not count.exact:
         return Made(made, asked, realised, exact=False, source=count.source)
     return Made(made, asked, realised, exact=count is not None, as_sent=whole is not None)
+
+
+def _check_size(items: list[WorkloadItem]) -> None:
+    total = sum(item.input_tokens or 0 for item in items)
+    if total > _MOST_TOKENS:
+        raise UsageError(
+            f"the prompts have {total:,} tokens together, more than the {_MOST_TOKENS:,} that are made at once",
+            where="input_tokens",
+            hint="send fewer items, or shorter prompts",
+        )
 
 
 class _Maker:

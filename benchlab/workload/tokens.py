@@ -13,8 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from benchlab.errors import UsageError
+from benchlab.workload.tokens_files import (
+    NotSupportedError,
+    Render,
+    folder_template,
+    gguf_metadata,
+    gguf_template,
+    gguf_tokenizer,
+)
 
 Count = Callable[[str], int]
+
+_GIVE_JSON = "give the model's tokenizer.json"
 
 CHARS_PER_TOKEN = 4.0
 """The usual ratio for English prose and vocabularies of 50,000 tokens and more; an estimate, and said to be one."""
@@ -98,16 +108,7 @@ def from_file(path: str | Path) -> Counter:
             f"is not a tokenizer: {fault}", where=str(place), hint="give a tokenizer.json of the tokenizers library"
         ) from fault
 
-    def encode(text: str, special: bool) -> int:
-        return len(tokenizer.encode(text, add_special_tokens=special).ids)
-
-    return Counter(
-        lambda text: encode(text, False),
-        f"tokenizer {place}",
-        exact=True,
-        chat=_chat_of_folder(place.parent),
-        raw=lambda text: encode(text, True),
-    )
+    return _of_tokenizer(tokenizer, f"tokenizer {place}", folder_template(place.parent))
 
 
 def from_gguf(path: str | Path) -> Counter:
@@ -116,32 +117,26 @@ def from_gguf(path: str | Path) -> Counter:
     if not place.is_file():
         raise UsageError("no such file", where=str(place), hint="name a GGUF file")
     try:
-        from gguf import GGUFReader
-
-        from benchlab_engine.errors import EngineError
-        from benchlab_engine.serve.tokens_model import from_gguf as vocabulary_of
-
-        found = {name: field.contents() for name, field in GGUFReader(place).fields.items() if "tokenizer." in name}
-        vocabulary = vocabulary_of(found)
+        metadata = gguf_metadata(place)
+        tokenizer = gguf_tokenizer(metadata)
     except ImportError as fault:
         raise UsageError(f"{fault}", where=str(place), hint="pip install 'benchlab[engine]'") from None
-    except EngineError as fault:
-        raise UsageError(str(fault), where=str(place), hint="give the model's tokenizer.json") from fault
+    except NotSupportedError as fault:
+        raise UsageError(str(fault), where=str(place), hint=_GIVE_JSON) from fault
     except Exception as fault:  # the library raises bare exceptions for a file it cannot read
-        raise UsageError(
-            f"is not a GGUF file with a tokenizer: {fault}", where=str(place), hint="give the model's tokenizer.json"
-        ) from fault
-    around = len(vocabulary.encode(""))
+        raise UsageError(f"is not a GGUF file with a tokenizer: {fault}", where=str(place), hint=_GIVE_JSON) from fault
+    return _of_tokenizer(tokenizer, f"tokenizer of {place}", gguf_template(metadata))
+
+
+def _of_tokenizer(tokenizer: Any, source: str, render: Render | None) -> Counter:
+    def encode(text: str, special: bool = False) -> int:
+        return len(tokenizer.encode(text, add_special_tokens=special).ids)
 
     def chat(text: str) -> int:
-        return len(vocabulary.encode_chat([{"role": "user", "content": text}]))
+        return 0 if render is None else encode(render(text))  # the template says itself what stands around
 
     return Counter(
-        lambda text: len(vocabulary.encode(text)) - around,
-        f"tokenizer of {place}",
-        exact=True,
-        chat=chat if found.get("tokenizer.chat_template") else None,
-        raw=lambda text: len(vocabulary.encode(text)),
+        encode, source, exact=True, chat=None if render is None else chat, raw=lambda text: encode(text, True)
     )
 
 
@@ -177,18 +172,6 @@ def told_count(answer: Any) -> int:
     raise UsageError(
         f"/tokenize told no count: {str(answer)[:80]}", where="--tokenizer", hint="give the model's tokenizer.json"
     )
-
-
-def _chat_of_folder(folder: Path) -> Count | None:
-    """The count after the chat template beside a tokenizer; None where there is none, or it cannot be rendered."""
-    try:
-        from benchlab_engine.serve.tokens_model import vocabulary_of
-
-        vocabulary = vocabulary_of(folder, None)
-        vocabulary.encode_chat([{"role": "user", "content": "a"}])
-    except Exception:  # no template, no jinja2, a template that refuses: then the count of the text is all there is
-        return None
-    return lambda text: len(vocabulary.encode_chat([{"role": "user", "content": text}]))
 
 
 def count_output(chunks: list[str], counter: Count, *, max_tokens: int | None = None) -> tuple[int, str | None]:

@@ -148,3 +148,9 @@ def test_any_figures_make_items_that_the_reader_takes(
     assert [to_item(msgspec.to_builtins(item)) for item in items] == items
     assert chained(items)
     assert to_bytes(items) == to_bytes(made(num, isl, "5", reuse=reuse, tree=tuple(tree), block=block, **more))
+
+
+def test_more_ids_than_memory_holds_are_refused_at_once() -> None:
+    for figures in ({"reuse": 0.9, "isl": "2147483647"}, {"turns": "500", "isl": "2000000"}):
+        with pytest.raises(UsageError, match="--block-tokens"):
+            made(500, osl="5", block=1, **figures)

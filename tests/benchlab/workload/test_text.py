@@ -153,3 +153,8 @@ def test_any_length_is_met_and_never_empty(num: int, blocks: list[int], salt: st
     assert made.realised == [num]
     assert by_words(made.items[0].prompt or "") == num
     assert by_words(make_texts([asked(num, "a", blocks or None)], key="k", salt=salt).items[0].prompt or "") == num
+
+
+def test_more_text_than_memory_holds_is_refused_at_once() -> None:
+    with pytest.raises(UsageError, match="2,147,483,648 tokens together"):
+        make_texts([asked(2**30, "a"), asked(2**30, "b")], key="k")

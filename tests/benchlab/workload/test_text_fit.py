@@ -215,3 +215,35 @@ def test_each_api_counts_as_it_sends() -> None:
     counter = from_endpoint(lambda body: {"count": 1}, "x")
     assert [counter.as_sent(api) for api in ("chat", "messages")] == [counter.chat] * 2
     assert [counter.as_sent(api) for api in ("completions", "tgi", "triton")] == [counter.raw] * 3
+
+
+@pytest.mark.parametrize(
+    ("template", "known"),
+    [
+        ([{"name": "default", "template": TEMPLATE}, {"name": "tools", "template": "x"}], True),
+        ("{{ strftime_now('%d %b %Y') }} {{ messages[0]['content'] }}", True),
+        ([{"name": "tools", "template": TEMPLATE}], False),
+        ("{{ raise_exception('no') }}", False),
+        ("{% broken", False),
+        ("{{ ''.__class__.__mro__ }}", False),
+        (7, False),
+    ],
+)
+def test_templates_that_can_and_cannot_be_rendered(template: Any, known: bool, tmp_path: Path) -> None:
+    pytest.importorskip("jinja2", reason="needs the extra 'engine'")
+    folder(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text(
+        json.dumps({"chat_template": template, "bos_token": {"content": "<s>"}})
+    )
+    assert (from_file(tmp_path).chat is not None) == known
+    (tmp_path / "chat_template.jinja").write_text(TEMPLATE)
+    assert from_file(tmp_path).chat is not None
+    (tmp_path / "tokenizer_config.json").write_text("[")
+    assert from_file(tmp_path).chat is not None
+
+
+def test_a_gguf_tokenizer_of_another_kind_is_named() -> None:
+    from benchlab.workload.tokens_files import NotSupportedError, gguf_tokenizer
+
+    with pytest.raises(NotSupportedError, match="llama/default is not known here"):
+        gguf_tokenizer({"tokenizer.ggml.model": "llama"})
