@@ -13,8 +13,6 @@ import struct
 from array import array
 from collections.abc import Callable
 
-from aiohttp import web
-
 from benchlab_engine.serve.fields import WireError
 from benchlab_engine.serve.outlet import Outlet
 from benchlab_engine.sim.faults import Fault
@@ -35,10 +33,6 @@ class SpoiledOutlet(Outlet):
         self._count = 0
         self._ending = False
         self._held: list[str] = []
-
-    async def open(self, request: web.Request, request_id: str) -> None:
-        """Send the head."""
-        await super().open(request, request_id)
 
     def send(self, event: str) -> None:
         """Put into the queue; after the end, hand over at once."""
