@@ -15,7 +15,8 @@ class Limits:
 
     lag_*: of dispatch lag, of the event loop's lag and of the stamp error bound (the last only warns): the larger of
     so many ms and of a share of the stage's median TTFT. headroom: a client's own ceiling over the load it was given,
-    which must be above.
+    which must be above. gaps_fail: holes in telemetry fail instead of warning. window_s, failed_share: what a claim
+    asks of each stage it rests on. claims_count: what a claim lacks warns of the whole measurement too.
     """
 
     missed_share: float = 0.02
@@ -36,6 +37,12 @@ class Limits:
     cut_turns_share: float = 0.01
     held_share: float = 0.01
     held_share_fail: float = 0.10
+    token_count_share: float = 0.02
+    gaps_fail: bool = False
+    name: str = "ci"
+    window_s: float = 60.0
+    failed_share: float = 0.01
+    claims_count: bool = False
 
     def lag(self, ttft_ms: float | None) -> tuple[float, float]:
         """(limit, limit of failure) of a lateness in ms, for a stage with this median TTFT."""
@@ -52,4 +59,13 @@ PUBLISH = Limits(
     merged_share=0.02,
     cached_share=0.0,
     held_share=0.0,
+    token_count_share=0.005,
+    gaps_fail=True,
+    name="publish",
+    window_s=600.0,
+    failed_share=0.001,
+    claims_count=True,
 )
+
+PRESETS = {limits.name: limits for limits in (CI, PUBLISH)}
+"""By the name that `--preset` takes."""

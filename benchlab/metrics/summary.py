@@ -7,7 +7,8 @@ told is null with its reason. Selection and gates are added by the room above (`
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -16,15 +17,19 @@ from benchlab.metrics import buckets
 from benchlab.metrics import run as rates
 from benchlab.metrics.block import label, metric_block
 from benchlab.metrics.certificate import certificate
+from benchlab.metrics.claims import claims, run_claim_rules, stage_claim_rules
 from benchlab.metrics.columns import Bools, Columns, columns_of, stages_of
 from benchlab.metrics.condition import condition_of
+from benchlab.metrics.energy import EnergyReadings
 from benchlab.metrics.engine import with_engine
 from benchlab.metrics.figures import bounds, rate_figures
 from benchlab.metrics.goodput import Good, SloClause, good_requests
 from benchlab.metrics.level import in_flight
+from benchlab.metrics.proofs import Limit, proofs
 from benchlab.metrics.quantiles import METHOD
 from benchlab.metrics.rule import Rule
 from benchlab.metrics.session import session_counts
+from benchlab.metrics.steady import find_steady
 from benchlab.metrics.table import METRICS
 from benchlab.metrics.validity import CI, Limits, merged, run_rules, stage_rules, verdict_of
 from benchlab.metrics.window import Window, window_of
@@ -35,6 +40,7 @@ from benchlab.records.store import Run
 __all__ = ["PERCENTILES", "fingerprint", "label", "summarise", "summarise_tables"]
 
 SCHEMA = 1
+WindowRule = Literal["told", "auto"]
 PERCENTILES: tuple[float, ...] = (50, 90, 95, 99)
 BUCKET_PERCENTILES = (50, 95)
 """Of the tables by kind of request."""
@@ -46,6 +52,8 @@ def summarise(
     slo: Sequence[SloClause] = (),
     percentiles: Sequence[float] = PERCENTILES,
     limits: Limits = CI,
+    bounds: Sequence[Limit] = (),
+    window: WindowRule = "told",
 ) -> dict[str, Any]:
     """The summary of a stored run in the schema of INTERFACES.md, with `selection` null and `gates` empty."""
     return summarise_tables(
@@ -56,6 +64,8 @@ def summarise(
         slo=slo,
         percentiles=percentiles,
         limits=limits,
+        bounds=bounds,
+        window=window,
     )
 
 
@@ -68,8 +78,15 @@ def summarise_tables(
     slo: Sequence[SloClause] = (),
     percentiles: Sequence[float] = PERCENTILES,
     limits: Limits = CI,
+    bounds: Sequence[Limit] = (),
+    window: WindowRule = "told",
 ) -> dict[str, Any]:
-    """The same from tables that are in memory."""
+    """The same from tables that are in memory.
+
+    bounds: limits on percentiles of which is said whether they are proved. window: 'told' is the manifest's, 'auto'
+    the steady span of each stage, where it has one.
+    """
+    asked = _Asked(manifest, slo, percentiles, limits, bounds, window, EnergyReadings(telemetry, manifest))
     found = stages_of(requests)
     entries = {int(entry.get("stage", at)): entry for at, entry in enumerate(manifest.get("stages") or [])}
     empty = columns_of(requests.slice(0, 0))
@@ -77,12 +94,17 @@ def summarise_tables(
     rules: list[Rule] = []
     for number in sorted({*found, *entries}):
         entry = {"stage": number, **entries.get(number, {})}
-        stage, own = _stage(found.get(number, empty), entry, manifest, slo, percentiles, limits)
+        stage, own = _stage(found.get(number, empty), entry, asked)
         stages.append(stage)
         rules += own
     if not stages:
         rules.append(Rule("complete_records", "fail", 0, None, "the run holds no stage and no request"))
     rules += run_rules(manifest, telemetry, limits)
+    extra = run_claim_rules(manifest, stages)
+    for stage in stages:
+        judged_on = stage["condition"] in ("stable", "short")
+        extra += stage_claim_rules(stage, limits, percentiles, judged_on=judged_on)
+    rules += extra if limits.claims_count else []
     state = verdict_of(rules)
     summary: dict[str, Any] = {
         "schema": SCHEMA,
@@ -93,7 +115,10 @@ def summarise_tables(
         **_simulated(manifest),
         "slo": {"clauses": [clause.text for clause in slo], "target": (manifest.get("slo") or {}).get("target")},
         "objectives": [],
+        "preset": limits.name,
+        "window": window,
         "verdict": {"state": state, "rules": [rule.as_dict() for rule in rules]},
+        "claims": claims(rules if limits.claims_count else [*rules, *extra]),
         "stages": stages,
         "selection": None,
         "gates": [],
@@ -133,15 +158,26 @@ def fingerprint(manifest: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _stage(
-    c: Columns,
-    entry: Mapping[str, Any],
-    manifest: Mapping[str, Any],
-    slo: Sequence[SloClause],
-    percentiles: Sequence[float],
-    limits: Limits,
-) -> tuple[dict[str, Any], list[Rule]]:
-    window = window_of(entry, c)
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is asked of every stage alike."""
+
+    manifest: Mapping[str, Any]
+    slo: Sequence[SloClause]
+    percentiles: Sequence[float]
+    limits: Limits
+    bounds: Sequence[Limit]
+    window: WindowRule
+    energy: EnergyReadings
+
+
+def _stage(c: Columns, entry: Mapping[str, Any], asked: _Asked) -> tuple[dict[str, Any], list[Rule]]:
+    manifest, slo, percentiles, limits = asked.manifest, asked.slo, asked.percentiles, asked.limits
+    told = window_of(entry, c)
+    steady = find_steady(c, told, entry) if told is not None else None
+    window = told
+    if asked.window == "auto" and told is not None and steady is not None and steady.word != "short":
+        window = replace(told, w0_ns=steady.span[0], w1_ns=steady.span[1])
     inside = window.holds(c.number("intended_ns")) if window is not None else np.zeros(c.n, dtype=np.bool_)
     condition = condition_of(c, window, entry)
     rules = stage_rules(c, window, entry, manifest, limits)
@@ -169,6 +205,9 @@ def _stage(
         },
         "in_flight": in_flight(c, window) if window is not None else None,
         "sessions": sessions,
+        "steady": steady.as_dict(told) if steady is not None and told is not None else None,
+        "energy": asked.energy.of(window) if not manifest.get("simulated") else None,
+        "proofs": proofs(c, window, inside, asked.bounds),
         "by": buckets.tables(c, inside, good if slo and good.unknown is None else None, BUCKET_PERCENTILES),
         "client": certificate(c, inside, entry)
         if not (manifest.get("simulated") or manifest.get("imported"))

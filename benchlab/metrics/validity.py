@@ -53,7 +53,7 @@ def stage_rules(
         _impossible(c, number),
         _client_faults(c, inside, limits, number),
         _cap(c, inside, stage, limits, number),
-        _counts(c, number),
+        _counts(c, limits, number),
         _whole_sessions(c, inside, limits, number),
     ]
     if manifest.get("imported"):
@@ -254,13 +254,19 @@ def _cap(c: Columns, inside: Bools, stage: Mapping[str, Any], limits: Limits, nu
     return judged("inflight_cap", share, limits.held_share, hint, fail=limits.held_share_fail, stage=number)
 
 
-def _counts(c: Columns, number: int) -> Rule:
+def _counts(c: Columns, limits: Limits, number: int) -> Rule:
     """A server that counts fewer tokens than it sent chunks of text counts something else."""
     counted = c.text_is("tokens_source", "usage") & c.is_outcome(Outcome.OK)
     if not counted.any():
-        return Rule("token_counts", "not checked", None, 0.0, "the server sends no count", number)
+        return Rule("token_counts", "not checked", None, limits.token_count_share, "the server sends no count", number)
     share = float((counted & (c.number("output_tokens") < c.visible_count)).sum()) / float(counted.sum())
-    return judged("token_counts", share, 0.02, "usage tells fewer tokens than chunks of text came", stage=number)
+    return judged(
+        "token_counts",
+        share,
+        limits.token_count_share,
+        "usage tells fewer tokens than chunks of text came",
+        stage=number,
+    )
 
 
 def _whole_sessions(c: Columns, inside: Bools, limits: Limits, number: int) -> Rule:
@@ -307,7 +313,8 @@ def _telemetry(manifest: Mapping[str, Any], telemetry: pa.Table, limits: Limits)
             edges = np.clip(np.concatenate([[begin], when, [end]]), begin, end)
             widest = max(widest, float(np.diff(edges).max()) / NS_PER_S)
     gaps = told.get("gaps") or []
-    rule = judged("telemetry_gap_s", widest, limit, "telemetry has holes: its figures for those stages are partial")
+    hint = "telemetry has holes: its figures for those stages are partial"
+    rule = judged("telemetry_gap_s", widest, limit, hint, fail=limit if limits.gaps_fail else None)
     if gaps and rule.state == "pass":
         return Rule("telemetry_gap_s", "warn", widest, limit, f"{len(gaps)} gaps noted while sampling")
     return rule

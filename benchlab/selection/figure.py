@@ -71,7 +71,8 @@ def figure(stage: Mapping[str, Any], metric: str, statistic: str | None) -> Figu
 def _rate(stage: Mapping[str, Any], metric: str) -> Figure:
     source = stage.get("load") or {} if metric == "offered_rps" else stage
     value = number(source.get(metric))
-    low, high = stage.get(f"{metric}_ci95") or (None, None)
+    # what is proved by a share is proved by the interval that is never too narrow
+    low, high = stage.get(f"{metric}_exact95") or stage.get(f"{metric}_ci95") or (None, None)
     return Figure(value, number(low), number(high), "" if value is not None else f"{metric} is not known")
 
 

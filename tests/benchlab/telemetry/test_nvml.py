@@ -126,7 +126,7 @@ def test_c79_c85_energy_of_a_window_through_the_bindings(with_nvml):
     source = """
 import json
 from dataclasses import asdict
-from benchlab.telemetry.energy import window_energy
+from benchlab.metrics.energy import window_energy
 from benchlab.telemetry.nvml import open_nvml
 source = open_nvml()
 samples = [s for t in range(4) for s in source.read(lambda: t * 10**9)]

@@ -6,11 +6,17 @@ sum a lower bound or None, with the reason; missing is never 0 J.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from benchlab.metrics.window import Window
 from benchlab.records.sample import Sample
+from benchlab.units import NS_PER_S
 
 MAX_HOLE_NS = 2_000_000_000
 
@@ -138,3 +144,69 @@ def window_energy(samples: Iterable[Sample], w0_ns: int, w1_ns: int, devices: Se
     told = [device.joules for device in each if device.joules is not None]
     joules = sum(told) if each and len(told) == len(each) else None
     return Energy(joules, any(device.lower_bound for device in each), each)
+
+
+LEAST_IDLE_NS = NS_PER_S
+"""A span outside of all stages that is shorter tells no idle power."""
+
+
+class EnergyReadings:
+    """The readings of energy and power in a run's telemetry, made into Samples once, and the power at rest.
+
+    manifest: its stages say when there was load.
+    """
+
+    def __init__(self, telemetry: pa.Table, manifest: Mapping[str, Any]) -> None:
+        self.samples: list[Sample] = []
+        self._manifest = manifest
+        if telemetry.num_rows:
+            wanted = pc.and_(
+                pc.equal(telemetry.column("source"), "nvml"),
+                pc.is_in(telemetry.column("metric"), value_set=pa.array(["energy_j", "power_w"])),
+            )
+            rows = telemetry.filter(wanted).to_pylist()
+            self.samples = [
+                Sample(**{**row, "labels": row["labels"] or "", "reason": row["reason"] or ""}) for row in rows
+            ]
+        self._idle = self._idle_watts()
+
+    def _idle_watts(self) -> float | None:
+        """The lowest mean power of a span of a second or more outside of all stages; None where there is none."""
+        if not self.samples:
+            return None
+        spans = sorted(
+            (int(entry["start_ns"]), int(entry.get("drain_end_ns") or entry["start_ns"]))
+            for entry in self._manifest.get("stages") or []
+            if entry.get("start_ns") is not None
+        )
+        times = [sample.t_ns for sample in self.samples]
+        edges = [min(times), *(edge for span in spans for edge in span), max(times)]
+        found = []
+        for begin, end in zip(edges[0::2], edges[1::2], strict=True):
+            if end - begin >= LEAST_IDLE_NS:
+                energy = window_energy(self.samples, begin, end)
+                if energy.joules is not None and not energy.lower_bound:
+                    found.append(energy.joules / ((end - begin) / NS_PER_S))
+        return min(found, default=None)
+
+    def of(self, window: Window | None) -> dict[str, Any]:
+        """The energy of a stage's window as summary.json has it; joules is None with `why` where it is not known.
+
+        idle_joules: what the devices would have used at rest in that time; None where no rest was sampled.
+        """
+        if window is None or not self.samples:
+            why = "no measured window" if window is None else "no energy or power of a GPU was sampled"
+            return {"joules": None, "why": why}
+        found = window_energy(self.samples, window.w0_ns, window.w1_ns)
+        if found.joules is None:
+            return {"joules": None, "why": "; ".join(found.reasons) or "no device told its energy"}
+        return {
+            "joules": found.joules,
+            "watts": found.joules / window.seconds,
+            "lower_bound": found.lower_bound,
+            "reasons": list(found.reasons),
+            "idle_watts": self._idle,
+            "idle_joules": None if self._idle is None else self._idle * window.seconds,
+            "devices": {d.entity: {"joules": d.joules, "method": d.method} for d in found.devices},
+            "why": "",
+        }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from benchlab.metrics.energy import window_energy
 from benchlab.records.sample import Sample
-from benchlab.telemetry.energy import window_energy
 
 S = 1_000_000_000
 
