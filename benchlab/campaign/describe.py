@@ -21,6 +21,7 @@ from benchlab.loadgen.job import StageReport
 from benchlab.records.manifest import Manifest, redact_argv, redact_headers
 from benchlab.telemetry.host import host_facts
 from benchlab.workload.item import WorkloadItem
+from benchlab.workload.lock import stored
 from benchlab.workload.read import Workload
 
 
@@ -70,6 +71,12 @@ def first_manifest(
             "notes": [*workload.notes, *([made_note] if made_note else [])],
             "cache": spec.cache,
             "tokenizer": spec.tokenizer,
+            **stored(
+                workload,
+                seeds={"arrival": spec.arrival_seed, "content": spec.seed},
+                tokenizer=spec.tokenizer,
+                sampling=_without_secrets(spec.extra),
+            ),
         },
         "seeds": {"arrival": spec.arrival_seed, "content": spec.seed},
         "sampling": _without_secrets(spec.extra),

@@ -7,7 +7,9 @@ keys (all `_ns` from t0 of the host that made the requests):
     t0 {monotonic_ns, wall_ns} · state: running | complete | interrupted | aborted | recovered · reason
     endpoint {url, api, model, models_at_start, models_at_end, server}
     engine {name, argv, version, ready_s, facts, log} or null (attached)
-    workload {path, sha256, items, read, dropped {reason: n}, cache: cold | warm | unknown, tokenizer}
+    workload {path, sha256, items, read, dropped {reason: n}, cache: cold | warm | unknown, tokenizer, time_unit,
+              inversions, facts {arrivals, input_tokens, output_tokens, prefix, sessions},
+              lock {fingerprint, items {count, sha256}, arrivals, seeds, tokenizer, sampling, chat_template}}
     items (number in items.parquet)
     simulated {profile, seed, max_wait_ns, the core's settings} where nothing was measured, else absent
     seeds {arrival, content} · sampling {...} · timeouts {connect_ns, first_content_ns, gap_ns, total_ns}

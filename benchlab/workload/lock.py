@@ -17,7 +17,7 @@ import msgspec
 
 from benchlab.errors import NotComparableError, StorageError, UsageError
 from benchlab.units import NS_PER_S
-from benchlab.workload.inspect import inspect
+from benchlab.workload.inspect import facts, inspect
 from benchlab.workload.item import WorkloadItem
 from benchlab.workload.read import Workload
 
@@ -67,6 +67,24 @@ def lock(
         **binding,
         "source": {key: found[key] for key in ("path", "sha256", "format")},
         "facts": {key: found[key] for key in ("rows", "time_unit", "inversions", "arrivals", "prefix", "sessions")},
+    }
+
+
+def stored(
+    workload: Workload,
+    *,
+    seeds: Mapping[str, int] | None = None,
+    tokenizer: str | None = None,
+    sampling: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """What a run's manifest holds of its workload beside the reading: the figures, and the lock without them."""
+    locked = lock(workload, seeds=seeds, tokenizer=tokenizer, sampling=sampling)
+    figures = facts(workload.items)
+    return {
+        "time_unit": workload.time_unit,
+        "inversions": workload.inversions,
+        "facts": {key: value for key, value in figures.items() if key not in ("items", "tenants", "tags")},
+        "lock": {key: locked[key] for key in ("fingerprint", *BINDING) if key != "lengths"},
     }
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from benchlab.cli.app import main
 from benchlab.errors import Exit, NotComparableError, UsageError
-from benchlab.workload.lock import check_lock, differences, lock, read_lock, write_lock
+from benchlab.workload.lock import check_lock, differences, lock, read_lock, stored, write_lock
 from benchlab.workload.read import read_items
 from tests.benchlab.workload.made_files import lines, mooncake_row, put
 
@@ -71,3 +71,12 @@ def test_a_lock_is_never_overwritten_nor_trusted_blindly(tmp_path: Path) -> None
             read_lock(path)
     with pytest.raises(UsageError, match="is no lock file"):
         read_lock(tmp_path / "none.json")
+
+
+def test_what_a_run_stores_binds_it_to_its_workload(tmp_path: Path) -> None:
+    found = read_items(put(tmp_path, "m.jsonl", lines(ROWS)))
+    kept = stored(found, seeds={"arrival": 1, "content": 0}, sampling={"temperature": 0})
+    assert kept["lock"]["fingerprint"] != stored(found, seeds={"arrival": 2, "content": 0})["lock"]["fingerprint"]
+    assert kept["facts"]["prefix"]["token_hit_ratio"] == pytest.approx(512 * 4 / 3000)
+    assert (kept["time_unit"], kept["inversions"]) == ("ms", 0)
+    json.dumps(kept, allow_nan=False)
