@@ -16,7 +16,7 @@ from benchlab.metrics import run
 from benchlab.metrics.columns import Bools, Columns, Floats
 from benchlab.metrics.fluidity import on_time
 from benchlab.metrics.goodput import Good, SloClause
-from benchlab.metrics.intervals import mean_interval, rate_interval, share_intervals
+from benchlab.metrics.intervals import mean_interval, parts_of, rate_interval, share_intervals, sums_over_time
 from benchlab.metrics.parts import untold
 from benchlab.metrics.table import METRICS
 from benchlab.metrics.window import Window
@@ -83,24 +83,29 @@ def _fluid(c: Columns, inside: Bools, slo: Sequence[SloClause]) -> dict[str, Any
 
 
 def _intervals(c: Columns, w: Window, good: Good, told: bool) -> dict[str, tuple[float, float] | None]:
-    def of(when_ns: Floats, weights: Floats | None = None) -> tuple[float, float] | None:
+    def sums(when_ns: Floats, weights: Floats | None = None, parts: int | None = None) -> Floats | None:
         here = w.holds(when_ns)
-        seconds = (when_ns[here] - w.w0_ns) / NS_PER_S
-        return rate_interval(seconds, None if weights is None else weights[here], w.seconds)
+        if not here.all():
+            when_ns, weights = when_ns[here], None if weights is None else weights[here]
+        parts = parts or parts_of(len(when_ns))
+        return None if parts is None else sums_over_time((when_ns - w.w0_ns) / NS_PER_S, weights, w.seconds, parts)
+
+    def of(found: Floats | None) -> tuple[float, float] | None:
+        return None if found is None else rate_interval(found, w.seconds)
 
     begun = c.is_outcome(*run.COUNTED)
     prompts = np.where(begun, c.number("prompt_tokens"), np.nan)
     first = np.where(np.isfinite(prompts), c.first_content_ns, np.nan)
-    when, weights = run.token_events(c, w, begun)
-    whole = (np.concatenate([when, first]), np.concatenate([weights, np.nan_to_num(prompts)]))
+    out = sums(*run.token_events(c, w, begun))
+    into = None if out is None else sums(first, np.nan_to_num(prompts), len(out))
     found = {
-        "achieved_rps": of(c.number("sent_ns")),
-        "completed_rps": of(c.done_ns),
-        "input_tps": of(first, np.nan_to_num(prompts)),
-        "output_tps": of(when, weights),
-        "total_tps": of(*whole),
+        "achieved_rps": of(sums(c.number("sent_ns"))),
+        "completed_rps": of(sums(c.done_ns)),
+        "input_tps": of(sums(first, np.nan_to_num(prompts))),
+        "output_tps": of(out),
+        "total_tps": None if out is None or into is None else of(out + into),
     }
     if told:
-        found["good_rps"] = of(np.where(good.mask, c.done_ns, np.nan))
-        found["good_tps"] = of(*run.token_events(c, w, good.mask))
+        found["good_rps"] = of(sums(np.where(good.mask, c.done_ns, np.nan)))
+        found["good_tps"] = of(sums(*run.token_events(c, w, good.mask)))
     return found

@@ -149,15 +149,18 @@ def _student(n: float) -> float:
     return float(stdtrit(max(n - 1, 1.0), share) / ndtri(share))
 
 
-def rate_interval(when_s: Floats, weights: Floats | None, window_s: float) -> Interval | None:
-    """95% interval of a rate a second: events at `when_s` (0 to window_s), each of its weight.
+def parts_of(num_events: int) -> int | None:
+    """Into how many equal parts a window with so many events is cut for its rate's interval; None below ten."""
+    return int(min(GROUPS, max(num_events // 2, LEAST_BLOCKS))) if num_events >= LEAST_BLOCKS else None
 
-    The window is cut into equal parts, whose sums are drawn again in blocks. None with fewer than ten events.
-    """
-    if len(when_s) < LEAST_BLOCKS or window_s <= 0:
-        return None
-    parts = int(min(GROUPS, max(len(when_s) // 2, LEAST_BLOCKS)))
+
+def sums_over_time(when_s: Floats, weights: Floats | None, window_s: float, parts: int) -> Floats:
+    """The weights (1 each without them) of the events in each of the equal parts of [0, window_s)."""
     place = np.minimum((when_s * (parts / window_s)).astype(np.int64), parts - 1)
-    sums = np.bincount(place, weights=weights, minlength=parts).astype(np.float64)
-    found = mean_interval(sums * (parts / window_s))
+    return np.asarray(np.bincount(place, weights=weights, minlength=parts), dtype=np.float64)
+
+
+def rate_interval(sums: Floats, window_s: float) -> Interval | None:
+    """95% interval of a rate a second, from its sums over equal parts of the window, drawn again in blocks."""
+    found = mean_interval(sums * (len(sums) / window_s)) if window_s > 0 else None
     return None if found is None else (max(0.0, found[0]), found[1])

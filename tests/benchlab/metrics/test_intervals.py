@@ -15,8 +15,10 @@ from benchlab.metrics.intervals import (
     clopper_pearson,
     effective_n,
     mean_interval,
+    parts_of,
     rate_interval,
     share_intervals,
+    sums_over_time,
 )
 from benchlab.metrics.quantiles import quantile_with_interval, wilson
 
@@ -25,6 +27,11 @@ def ar1(n: int, phi: float, generator: np.random.Generator) -> np.ndarray:
     """A stationary series of variance 1 whose neighbours have correlation phi."""
     noise = generator.standard_normal(n + 300)
     return signal.lfilter([math.sqrt(1 - phi * phi)], [1, -phi], noise)[300:]
+
+
+def rate_of(when_s: np.ndarray, window_s: float):
+    """The interval of the rate of these events."""
+    return rate_interval(sums_over_time(when_s, None, window_s, parts_of(len(when_s))), window_s)
 
 
 @settings(max_examples=60, deadline=None)
@@ -84,11 +91,12 @@ def test_intervals_of_means_and_rates():
     assert mean_interval(np.full(50, 3.0)) == (3.0, 3.0)
 
     when = np.sort(generator.uniform(0, 60, 600))
-    low, high = rate_interval(when, None, 60.0)
+    low, high = rate_of(when, 60.0)
     assert low < 10 < high and high - low == pytest.approx(2 * 1.96 * math.sqrt(600) / 60, rel=0.4)
-    paced = rate_interval(np.arange(600) / 10, None, 60.0)
+    paced = rate_of(np.arange(600) / 10, 60.0)
     assert paced[1] - paced[0] < 0.7 * (high - low)
-    assert rate_interval(when[:9], None, 60.0) is None
+    assert parts_of(9) is None and parts_of(10) == 10 and parts_of(10**6) == 500
+    assert rate_interval(np.zeros(0), 0.0) is None
 
 
 def test_a_pooled_mean_is_of_all_gaps_and_not_of_requests():
@@ -141,6 +149,20 @@ def test_coverage(phi, n):
     assert 0.93 <= found["wilson"] <= 0.98, found
     assert found["exact"] >= 0.935, found
     assert found["p50"] >= 0.935 and found["p90"] >= 0.935, found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("burst", [1, 8])
+def test_coverage_of_rates(burst):
+    """Poisson events, alone and in bursts of eight: the true rate is inside 92.5 to 98% of the time."""
+    generator = np.random.default_rng(11)
+    held = 0
+    for _ in range(RUNS):
+        begun = np.sort(generator.uniform(-5, 60, generator.poisson(65 * 16 / burst)))
+        when = np.repeat(begun, burst) + generator.exponential(0.3, len(begun) * burst) * (burst > 1)
+        low, high = rate_of(when[(when >= 0) & (when < 60)], 60.0)
+        held += low <= 16 <= high
+    assert 0.925 <= held / RUNS <= 0.98, held / RUNS
 
 
 @pytest.mark.slow
