@@ -37,7 +37,7 @@ _BY_KEYS: tuple[tuple[Callable[[_Row], bool], Format], ...] = (
     (lambda row: _has("conversations")(row) or _has("conversation")(row), read_texts.SHAREGPT),
     (_has("custom_id", "body"), read_texts.BATCH),
     (lambda row: "body" in row and "custom_id" not in row, read_texts.EVALSCOPE),
-    (_has("payloads"), read_texts.PAYLOADS),
+    (lambda row: "payloads" in row or "payload" in row, read_texts.PAYLOADS),
     (lambda row: "spans" in row or "resourceSpans" in row or _has("trace_id", "attributes")(row), read_spans.SPANS),
     (_has("turns"), read_rows.TURNS),
     (

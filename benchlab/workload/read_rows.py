@@ -40,7 +40,7 @@ SAMPLING = (
 _NATIVE = {theirs: ours for ours, spellings in SPELLINGS.items() for theirs in spellings}
 _TIMES = {"timestamp": None, "timestamp_ms": "ms", "created_time": "ms"}
 _WAITS = ("delay", "delay_ms")
-KNOWN = (*FIELDS, *_NATIVE, *_TIMES, *_WAITS)
+KNOWN = (*FIELDS, *_NATIVE, *_TIMES, *_WAITS, "texts", "extra")
 
 
 def _native(row: dict[str, Any], context: Context) -> tuple[dict[str, Any], dict[str, str], int | None]:
@@ -49,28 +49,42 @@ def _native(row: dict[str, Any], context: Context) -> tuple[dict[str, Any], dict
     names: dict[str, str] = {}
     source_ns: int | None = None
     for name, value in row.items():
-        ours = _NATIVE.get(name, name)
-        if name in _TIMES:
-            if value is not None:
-                unit = _TIMES[name] or context.time_unit or "s"
-                source_ns = scaled_ns(value, unit, name)
-        elif name in _WAITS:
-            native["wait_s"], names["wait_s"] = scaled_ns(value or 0, "ms", name) / 1e9, name
-        elif ours in FIELDS:
-            if ours in native:
+        ours, stands = _meaning(name, value)
+        if name in _TIMES and value is not None:
+            if source_ns is not None:
+                raise RowError(f"{name}: another time than {names['arrival_s']}; expected one of them")
+            source_ns = scaled_ns(value, _TIMES[name] or context.time_unit or "s", name)
+        if ours in FIELDS:
+            if native.get(ours) is not None:
                 raise RowError(f"{name}: says the same as {names[ours]}; expected one of them")
-            native[ours], names[ours] = value, name
+            native[ours], names[ours] = stands, name
+        elif name == "extra":
+            if not isinstance(value, dict | None):
+                raise RowError(f"extra: expected an object of request fields, got {clip(value)}")
         elif name not in SAMPLING and not _beside(name, row, context):
             raise RowError(unknown_field(name, KNOWN))
-    beside = {name: row[name] for name in SAMPLING if name in row}
-    if beside:
-        given = native.get("sampling")
-        native["sampling"] = {**beside, **given} if isinstance(given, dict) else beside
+    beside = {**(row.get("extra") or {}), **{name: row[name] for name in SAMPLING if name in row}}
+    given = native.get("sampling")
+    if beside and isinstance(given, dict | None):
+        native["sampling"] = {**beside, **(given or {})}
     return native, names, source_ns
+
+
+def _meaning(name: str, value: Any) -> tuple[str, Any]:
+    """The field that a name means, and what stands in it (nothing yet for a time, whose unit is the file's)."""
+    if name in _TIMES:
+        return "arrival_s", None
+    if name in _WAITS:
+        return "wait_s", scaled_ns(value or 0, "ms", name) / 1e9
+    if name == "texts" and isinstance(value, list) and all(isinstance(text, str) for text in value):
+        return "prompt", "\n".join(value)
+    return _NATIVE.get(name, name), value
 
 
 def _beside(name: str, row: dict[str, Any], context: Context) -> bool:
     """Whether a field that says nothing to us may stand there."""
+    if name == "role":  # aiperf's turns name the speaker, who is the user
+        return bool(row[name] == "user")
     return context.allow_unknown or name == "img_ids" or (name in ("type", "duration") and "hash_ids" in row)
 
 

@@ -122,16 +122,18 @@ def _evalscope(row: dict[str, Any], context: Context) -> list[Timed]:
 
 def _payloads(row: dict[str, Any], context: Context) -> list[Timed]:
     """aiperf's inputs: a session and its request bodies, one after the other."""
-    bodies = row.get("payloads")
+    bodies = row.get("payloads", [row["payload"]] if "payload" in row else None)
     if not isinstance(bodies, list) or not bodies or not all(isinstance(body, dict) for body in bodies):
         raise RowError(f"payloads: expected a list of request bodies, got {clip(bodies)}")
-    session = text_of(row, "session_id")
+    session, ns = text_of(row, "session_id"), None
     found = []
     for place, body in enumerate(bodies):
         fields = body_fields(body, context)
+        if place == 0 and row.get("timestamp") is not None:
+            ns = scaled_ns(row["timestamp"], context.time_unit or "ms", "timestamp")
         if len(bodies) > 1 or session:
             fields |= {"session": session, "turn": place + 1}
-        found.append(Timed(to_item(fields)))
+        found.append(Timed(to_item(fields), ns if place == 0 else None))
     return found
 
 
@@ -190,7 +192,7 @@ def _questions(row: dict[str, Any], context: Context) -> list[Timed]:
 SHAREGPT = Format("sharegpt", _sharegpt)
 BATCH = Format("openai-batch", _batch)
 EVALSCOPE = Format("evalscope", _evalscope, "s", trace=True)
-PAYLOADS = Format("aiperf-inputs", _payloads)
+PAYLOADS = Format("aiperf-inputs", _payloads, "ms", trace=True)
 AGENTIC = Format("sglang-agentic", _agentic)
 QUESTIONS = Format("questions", _questions)
 

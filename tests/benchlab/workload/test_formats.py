@@ -149,6 +149,10 @@ def test_spellings_of_other_tools(tmp_path: Path) -> None:
     assert (first.prompt, first.output_tokens, first.session, first.wait_s) == ("a", 3, "s", 1.5)
     assert (second.id, second.sampling) == ("9", {"temperature": 0, "ignore_eos": True})
     assert (third.output_tokens, third.tools) == (5, [{"type": "function"}])
+    parts = read(tmp_path, [{"texts": ["a", "b"], "role": "user", "extra": {"top_p": 0.5}, "temperature": 0}]).items[0]
+    assert (parts.prompt, parts.sampling) == ("a\nb", {"top_p": 0.5, "temperature": 0})
+    payload = [{"payload": BATCH["body"], "timestamp": at} for at in (2000, 3500)]
+    assert [item.arrival_s for item in read(tmp_path, payload).items] == [0.0, 1.5]
     timed = read(tmp_path, [{"timestamp_ms": at, "input_length": 5, "output_length": 2} for at in (0, 1500)])
     assert [item.arrival_s for item in timed.items] == [0.0, 1.5]
 
