@@ -14,7 +14,7 @@ from tests.running import ROOT
 GOLDEN = ROOT / "tests" / "golden" / "help"
 PROMISED = {
     "run", "sweep", "report", "show", "compare", "gate", "validate", "recover", "workload", "engine", "doctor",
-    "simulate",
+    "simulate", "import", "export", "metrics",
 }  # fmt: skip
 """Commands of INTERFACES that are built; the others must not be there as stubs."""
 PASSED_ON = {("engine", verb) for verb in ("serve", "fetch", "fit", "replay")}

@@ -35,7 +35,7 @@ def _version(value: bool) -> None:
 
 def build() -> typer.Typer:
     """The whole command line. Commands import what is heavy when they run, so `--version` loads none of it."""
-    from benchlab.cli import doctor, engine, measure, simulate, stored, workload
+    from benchlab.cli import doctor, engine, foreign, measure, metrics, simulate, stored, workload
 
     app = typer.Typer(help=_HELP, no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -45,7 +45,7 @@ def build() -> typer.Typer:
     ) -> None:
         pass
 
-    for module in (measure, simulate, stored, workload, doctor, engine):
+    for module in (measure, simulate, stored, foreign, metrics, workload, doctor, engine):
         module.add(app)
     return app
 
@@ -95,6 +95,8 @@ def _stdout_failed(error: OSError) -> int:
 
 
 def _run(argv: list[str]) -> int:
+    if argv == ["--help", "metrics"]:
+        argv = ["metrics"]
     try:
         for word in argv:
             if any("\ud800" <= letter <= "\udfff" for letter in word):

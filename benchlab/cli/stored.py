@@ -24,6 +24,9 @@ def report(
     slo: Annotated[list[str] | None, typer.Option("--slo", help="Judge with these limits instead.")] = None,
     objective: Annotated[list[str] | None, typer.Option("--objective", help="Select with these instead.")] = None,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Every stage in full.")] = False,
+    dialects: Annotated[
+        bool, typer.Option("--dialects", help="As seven other tools define their numbers, beside ours.")
+    ] = False,
 ) -> int:
     """The table and the HTML page again, from the stored evidence."""
     from benchlab.records.store import Run
@@ -39,6 +42,11 @@ def report(
         objectives=[parse_objective(text) for text in objective] if objective else None,
         mode="proved" if stored.manifest.get("select") == "proved" else "point",
     )
+    if dialects:
+        from benchlab.cli.dialects import report_dialects
+
+        clauses = [str(text) for text in summary["slo"]["clauses"]]
+        return report_dialects(stored, summary, list(parse_slos(clauses)) if clauses else [], form, html)
     page = html or stored.path / "report.html"
     write_report(stored, summary, page)
     output.print_summary(summary, form, run=stored.path, report=page, detail=verbose)

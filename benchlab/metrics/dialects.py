@@ -19,12 +19,14 @@ from benchlab.metrics.dialects_read import Drawn, Sight
 from benchlab.metrics.dialects_tools import DIALECTS, Dialect, Quantity
 from benchlab.metrics.goodput import SloClause, good_requests
 from benchlab.metrics.quantiles import quantile
-from benchlab.metrics.summary import PERCENTILES, label
 from benchlab.metrics.table import BY_NAME, measure
 from benchlab.metrics.window import window_of
 from benchlab.records.manifest import finite
 
 __all__ = ["DIALECTS", "Figure", "Speech", "StageSpeeches", "in_dialects", "in_dialects_of"]
+
+
+PERCENTILES: tuple[float, ...] = (50, 90, 95, 99)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,7 @@ def _ours(s: Sight, slo: Sequence[SloClause], percentiles: Sequence[float]) -> S
         values = np.sort(samples.values)
         stats: dict[str, float | None] = {"mean": float(values.mean()) if len(values) else None}
         for p in percentiles:
-            stats[label(p)] = quantile(values, p / 100) if len(values) else None
+            stats[f"p{p:g}"] = quantile(values, p / 100) if len(values) else None
         gap = samples.gap.reason if samples.gap is not None else None
         figures.append(Figure(key, name, "ms", len(values), stats, gap, ""))
     for name in ("completed_rps", "output_tps"):
@@ -172,7 +174,7 @@ def _speak(tool: Dialect, s: Sight, slo: Sequence[SloClause], percentiles: Seque
 
 
 def _figure(tool: Dialect, q: Quantity, s: Sight, percentiles: Sequence[float], own: bool) -> Figure:
-    names = ["mean", *map(label, percentiles)]
+    names = ["mean", *(f"p{p:g}" for p in percentiles)]
     empty: dict[str, float | None] = dict.fromkeys(names)
     if q.draw is None:
         return Figure(q.key, q.word, "ms", 0, empty, "this tool has no such number", q.differs)
@@ -185,7 +187,7 @@ def _figure(tool: Dialect, q: Quantity, s: Sight, percentiles: Sequence[float], 
     weights = drawn.weights
     stats: dict[str, float | None] = {"mean": float(np.average(drawn.values, weights=weights))}
     for p in percentiles:
-        stats[label(p)] = tool.quantile(drawn.values, weights, p / 100)
+        stats[f"p{p:g}"] = tool.quantile(drawn.values, weights, p / 100)
     return Figure(q.key, q.word, "ms", len(drawn.values), stats, None, q.differs)
 
 

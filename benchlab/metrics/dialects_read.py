@@ -123,7 +123,11 @@ class Sight:
 
     def choice_gaps(self) -> Drawn:
         """Between successive events with `choices`, role and finish included."""
-        return self._gaps(self._places("choices", _OF_CHOICES))
+        return self._gaps(self.choice_places())
+
+    def choice_places(self) -> Ints:
+        """Places of the events with `choices` among all events, in order."""
+        return self._places("choices", _OF_CHOICES)
 
     def _gaps(self, places: Ints) -> Drawn:
         rows = self.c.event_row[places]
@@ -182,8 +186,10 @@ def inverse_cdf(values: Floats, weights: Floats | None, share: float) -> float:
     """The least value at which the weighted share of values up to it reaches `share`."""
     if weights is None:
         weights = np.ones(len(values))
-    reached = np.cumsum(weights / weights.sum())
-    return float(values[min(int(np.searchsorted(reached, share, side="left")), len(values) - 1)])
+    # Equal values are one step of the curve: added up one by one, rounding could leave them below the share.
+    steps, place = np.unique(values, return_inverse=True)
+    reached = np.cumsum(np.bincount(place, weights=weights) / weights.sum())
+    return float(steps[min(int(np.searchsorted(reached, share, side="left")), len(steps) - 1)])
 
 
 def floor_index(values: Floats, weights: Floats | None, share: float) -> float:

@@ -157,7 +157,7 @@ AIPERF = Dialect(
     ),
     linear,
     Sight.sent_to_text,
-    "divided by the time from the first send to the last text; ours by the window",
+    "divided by its profiling phase, about from the first send to the last text; ours by the window",
     "Request Throughput",
     "Output Token Throughput",
     Goodput("Goodput", "Good Request Fraction", "fails", _attempted,
@@ -192,7 +192,7 @@ GUIDELLM = Dialect(
 INFERENCE_PERF = Dialect(
     "inference-perf",
     "inference-perf 0.7.0",
-    "All tokens of a chunk came at its time, so gaps of zero lie between them; answers of one token have no TTFT.",
+    "All tokens of a chunk came at its time, with gaps of zero between them; it counts with its own tokenizer.",
     (
         Quantity("ttft", "time_to_first_token", _where_several(_from(Sight.sent, Sight.first_answer)),
                  (*_TEXT, "chunk_kind.answer"), "only of answers with more than one token; reasoning does not count"),

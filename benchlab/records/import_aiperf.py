@@ -6,7 +6,6 @@ time, so that nothing is lost of a chat or completions run. Checked with 0.13.0.
 
 from __future__ import annotations
 
-import json
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from benchlab.records.event import Kind, Outcome
 from benchlab.records.import_aiperf_raw import end_as, identity, raw_record
 from benchlab.records.import_base import NEVER_TOLD, Imported, ImportedStage, Importer, first_of, has_keys
-from benchlab.records.import_read import Node, objects
+from benchlab.records.import_read import Node, objects, parse
 from benchlab.records.record import Record
 
 _UNTOLD = (*NEVER_TOLD, "intended_ns", "chunk_kind.silent", "finish_reason")
@@ -69,7 +68,7 @@ _BESIDE = "profile_export_aiperf.json"
 def _beside(path: Path) -> dict[str, Any]:
     """What the summary that lies beside the file tells: version, load, and the window that rates are divided by."""
     try:
-        told = json.loads(path.with_name(_BESIDE).read_text(encoding="utf-8"))
+        told = parse(path.with_name(_BESIDE).read_text(encoding="utf-8"))
         begin, until = (datetime.fromisoformat(told[key]) for key in ("start_time", "end_time"))
         span = (until - begin).total_seconds()
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
@@ -95,7 +94,7 @@ def _load(phase: dict[str, Any]) -> dict[str, Any]:
 
 def _record(line: Node) -> Record:
     about, metrics = line.at("metadata"), line.at("metrics")
-    sent = about.at("request_start_ns").whole()
+    sent = about.at("request_start_ns").ns()
 
     def value(name: str) -> float | None:
         return metrics.at(name).at("value").number() if metrics.has(name) else None
@@ -123,12 +122,12 @@ def _record(line: Node) -> Record:
         untold.append("chunk_kind.answer")
     if not chunks and facts["outcome"] is Outcome.OK:
         untold += ["chunk_ns", "chunk_kind"]
-    end = about.at("request_end_ns").whole()
+    end = about.at("request_end_ns").ns()
     return Record(
         **identity(line),
         intended_ns=sent,
         sent_ns=sent,
-        headers_ns=about.count("request_ack_ns"),
+        headers_ns=about.instant_ns("request_ack_ns"),
         chunk_ns=chunks,
         chunk_kind=kinds,
         end_ns=max([end, *chunks[-1:]]),

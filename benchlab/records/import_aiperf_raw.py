@@ -6,11 +6,10 @@ must not know the file around the line.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from benchlab.records.event import Kind, Outcome
-from benchlab.records.import_read import Node, ended
+from benchlab.records.import_read import Node, ended, parse
 from benchlab.records.record import Record
 
 _UNTOLD = ("dispatched_ns", "held_ns", "connect_start_ns", "connect_end_ns", "intended_ns")
@@ -24,7 +23,7 @@ def identity(line: Node) -> dict[str, Any]:
         "stage": 0,
         "item_id": about.text("conversation_id") or "",
         "session_id": about.text("x_correlation_id"),
-        "turn": about.count("turn_index"),
+        "turn": about.count("turn_index", 2**31 - 1),
     }
 
 
@@ -34,7 +33,7 @@ def _failure(line: Node) -> tuple[str | None, int | None]:
     error = line.at("error")
     code = error.value.get("code") if isinstance(error.value, dict) else None
     words = " ".join(filter(None, (error.text("type"), error.text("message")))) if isinstance(error.value, dict) else ""
-    return words or "an error", code if isinstance(code, int) and not isinstance(code, bool) else None
+    return words or "an error", code if type(code) is int and 100 <= code <= 999 else None
 
 
 def end_as(line: Node) -> dict[str, Any]:
@@ -49,12 +48,12 @@ def end_as(line: Node) -> dict[str, Any]:
 def raw_record(line: Node) -> Record:
     """The record of a line. Raises UsageError where the messages are of another API."""
     about = line.at("metadata")
-    sent, begun = about.at("request_start_ns").whole(), line.at("start_perf_ns").whole()
+    sent, begun = about.at("request_start_ns").ns(), line.at("start_perf_ns").ns()
     events: list[tuple[int, Kind]] = []
     facts: dict[str, Any] = {"finish_reason": None, "usage": None}
     known = 0
     for response in line.at("responses").items():
-        at = sent + response.at("perf_ns").whole() - begun
+        at = sent + response.at("perf_ns").ns() - begun
         if not response.has("packets"):
             raise response.bad(
                 "has no packets: only streamed chat and completions are read; import profile_export.jsonl"
@@ -74,12 +73,12 @@ def raw_record(line: Node) -> Record:
     untold = list(_UNTOLD)
     if isinstance(usage, dict) and "completion_tokens_details" not in usage:
         untold.append("reasoning_tokens")
-    end = max([about.at("request_end_ns").whole(), *(at for at, _ in events[-1:])])
+    end = max([about.at("request_end_ns").ns(), *(at for at, _ in events[-1:])])
     return Record(
         **identity(line),
         intended_ns=sent,
         sent_ns=sent,
-        headers_ns=about.count("request_ack_ns"),
+        headers_ns=about.instant_ns("request_ack_ns"),
         chunk_ns=[at for at, _ in events],
         chunk_kind=[kind for _, kind in events],
         end_ns=end,
@@ -90,7 +89,7 @@ def raw_record(line: Node) -> Record:
         cached_tokens=tokens["cached_tokens"],
         reasoning_tokens=tokens["reasoning_tokens"],
         unknown=tuple(untold),
-        **{"http_status": line.count("status"), **outcome},
+        **{"http_status": line.count("status", 999), **outcome},
     )
 
 
@@ -105,7 +104,7 @@ USAGE = {
 def member(value: Any, *keys: str) -> int | None:
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**62 else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 2**53 else None
 
 
 def kind_of(text: str, facts: dict[str, Any]) -> Kind:
@@ -113,7 +112,7 @@ def kind_of(text: str, facts: dict[str, Any]) -> Kind:
     if text.strip() == "[DONE]":
         return Kind.DONE
     try:
-        message = json.loads(text)
+        message = parse(text)
     except (ValueError, RecursionError):
         return Kind.ERROR
     if not isinstance(message, dict) or message.get("error") or not isinstance(message.get("choices"), list):

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from benchlab import __version__
 from benchlab.errors import UsageError
+from benchlab.records.event import Kind
 from benchlab.records.manifest import Manifest, redact_text
 from benchlab.records.record import Record
 from benchlab.records.schema import REQUESTS, requests_batch
@@ -25,7 +26,8 @@ NEVER_TOLD = ("dispatched_ns", "held_ns", "connect_start_ns", "connect_end_ns", 
 """What no foreign file tells, if its importer does not say otherwise."""
 ONLY_DURATIONS = "the file gives durations and no start times: every request is laid at the start of its stage"
 
-_LATEST_NS = 10**18
+_LATEST_NS = 9 * 10**15
+"""104 days, as far as judging counts ns exactly."""
 
 PARTS = {
     "chunk_ns.last": "when the last text came",
@@ -105,10 +107,12 @@ def write_run(found: Imported, source: Path, out: Path | None, *, wall_ns: int, 
     start = 0
     for number, stage in enumerate(found.stages):
         entry, records = _lay(number, stage, start)
-        if entry["w1_ns"] >= _LATEST_NS:
-            raise UsageError(
-                f"stage {number} lasts longer than thirty years", where=str(source), hint="are its units right?"
-            )
+        for record in records:
+            if (name := _out_of_reach(record, start)) is not None:
+                what = f"request {record.request_id} of stage {number}: {name} lies far from the other times"
+                raise UsageError(
+                    what, where=str(source), hint="times of one run are meant, on one clock: are its units right?"
+                )
         entries.append(entry)
         rows += records
         start = int(entry["drain_end_ns"]) + 1
@@ -129,7 +133,7 @@ def _lay(number: int, stage: ImportedStage, start: int) -> tuple[dict[str, Any],
         [ns for r in records for ns in (r.intended_ns, r.end_ns, *r.chunk_ns[-1:]) if ns is not None], default=start
     )
     span = start + round((stage.span_s or 0.0) * 1e9)
-    until = max(last + 1, span)
+    until = min(max(last + 1, span), _LATEST_NS)
     entry: dict[str, Any] = {
         "stage": number,
         "name": stage.name,
@@ -150,6 +154,13 @@ def _lay(number: int, stage: ImportedStage, start: int) -> tuple[dict[str, Any],
     return entry, records
 
 
+def _out_of_reach(record: Record, start: int) -> str | None:
+    """The first of its times that lies before its stage or 104 days off."""
+    times = {name: getattr(record, name) for name in ("intended_ns", "sent_ns", "headers_ns", "end_ns")}
+    times |= {"chunk_ns": record.chunk_ns[0], "the last chunk_ns": record.chunk_ns[-1]} if record.chunk_ns else {}
+    return next((name for name, ns in times.items() if ns is not None and not start <= ns < _LATEST_NS), None)
+
+
 def _moved(record: Record, shift: int, number: int) -> Record:
     record.stage = number
     record.intended_ns += shift
@@ -158,6 +169,10 @@ def _moved(record: Record, shift: int, number: int) -> Record:
         if value is not None:
             setattr(record, name, value + shift)
     record.chunk_ns = [ns + shift for ns in record.chunk_ns]
+    n = len(record.chunk_ns)
+    record.chunk_slack_ns = [0] * n
+    record.chunk_tokens = record.chunk_tokens or [None] * n
+    record.chunk_kind = record.chunk_kind or [Kind.CONTENT] * n  # where it is not told, `unknown` says so
     return record
 
 

@@ -6,7 +6,6 @@ with 1.14.1; a database of an older layout may hold times of role events, so the
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -15,7 +14,7 @@ from typing import Any
 
 from benchlab.records.event import Kind
 from benchlab.records.import_base import NEVER_TOLD, Imported, ImportedStage, Importer, first_of, has_keys
-from benchlab.records.import_read import SQLITE, Node, ended, fault, rising
+from benchlab.records.import_read import SQLITE, Node, ended, fault, parse, rising
 from benchlab.records.record import Record
 
 _UNTOLD = (*NEVER_TOLD, "intended_ns", "headers_ns", "chunk_kind.answer", "chunk_kind.silent", "finish_reason",
@@ -39,7 +38,7 @@ def _read(path: Path, document: Any) -> Imported:
     beside = path.with_name("benchmark_args.json")
     if beside.is_file():
         try:
-            told = json.loads(beside.read_text(encoding="utf-8"))
+            told = parse(beside.read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError):
             told = {}
         args = Node(beside, "", told if isinstance(told, dict) else {})
@@ -76,7 +75,7 @@ def _record(row: Node, number: int, newer: bool) -> Record:
     steps: list[float] = []
     if row.has("inter_token_latencies"):
         try:
-            told = json.loads(row.text("inter_token_latencies") or "[]")
+            told = parse(row.text("inter_token_latencies") or "[]")
         except (ValueError, RecursionError):
             raise row.at("inter_token_latencies").bad("is no list") from None
         steps = Node(row.path, f"{row.place}.inter_token_latencies", told).numbers()

@@ -48,7 +48,7 @@ def _read(path: Path, document: Any) -> Imported:
 
 
 def _record(i: int, node: Node, unit: float) -> Record:
-    status = node.count("error_code")
+    status = node.count("error_code", 999)
     words = node.text("error_message")
     facts = ended(words if status is not None or words else None, status)
 

@@ -111,7 +111,7 @@ def _record(node: Node, outcome: Outcome | None) -> Record:
         chunk_kind=[events[ns] for ns in sorted(events)],
         end_ns=None if facts["outcome"] is Outcome.UNFINISHED else end,
         error=words,
-        turn=info.count("turn_index"),
+        turn=info.count("turn_index", 2**31 - 1),
         prompt_tokens=node.count("prompt_tokens"),
         cached_tokens=node.count("cached_tokens"),
         output_tokens=None if failed else node.count("output_tokens"),

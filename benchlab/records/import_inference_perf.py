@@ -35,7 +35,7 @@ def _read(path: Path, document: Any) -> Imported:
     records = [_record(i, node) for i, node in enumerate(nodes)]
     notes = ["load and stages are not in this file: it is taken as one stage of a closed loop of unknown size"]
     told = [node.at("info").at("response_metrics") for node in nodes if node.at("info").has("response_metrics")]
-    off = sum(_usage(m, "completion_tokens") not in (None, m.value.get("output_tokens")) for m in told)
+    off = sum(_usage(m, "completion_tokens") not in (None, m.count("output_tokens")) for m in told)
     if off:
         notes.append(f"its tokenizer and the server's usage count {off} answers differently; its own count is kept")
     return Imported("inference-perf", [ImportedStage(records, name="all requests", kind="closed")], notes=notes)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -77,18 +78,26 @@ class Node:
         """An instant in seconds of some clock, as ns (to the float's own precision)."""
         return round(self.number(most=9 * _MOST_S) * NS)
 
-    def whole(self) -> int:
-        """A count, or an instant in ns."""
+    def whole(self, most: int = 2**53) -> int:
+        """A count."""
         value = self.value
         if isinstance(value, float) and value.is_integer():
             value = int(value)
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**62:
-            raise self.bad("is no count")
+        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+            raise self.bad(f"is no whole number from 0 to {most}")
         return value
 
-    def count(self, key: str) -> int | None:
-        """A member as a count of tokens, None where it is not there or null."""
-        return self.at(key).whole() if self.has(key) else None
+    def ns(self) -> int:
+        """An instant in ns of some clock."""
+        return self.whole(2**62)
+
+    def instant_ns(self, key: str) -> int | None:
+        """A member as an instant in ns, None where it is not there or null."""
+        return self.at(key).ns() if self.has(key) else None
+
+    def count(self, key: str, most: int = 2**53) -> int | None:
+        """A member as a count, None where it is not there or null."""
+        return self.at(key).whole(most) if self.has(key) else None
 
     def numbers(self) -> list[float]:
         """A list of durations in seconds."""
@@ -127,7 +136,7 @@ def read_document(path: Path) -> Any:
     if not text.strip():
         raise fault(path, "", "is empty", "did the tool end before it wrote its result?")
     try:
-        return json.loads(text)
+        return parse(text)
     except RecursionError:
         raise fault(path, "", "is nested too deep", "give the file as the tool wrote it") from None
     except ValueError as error:
@@ -135,12 +144,30 @@ def read_document(path: Path) -> Any:
     return _lines(path, text, whole)
 
 
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+"""How JSON writes half a character; a lone one can stand in no file of ours."""
+
+
+def parse(text: str) -> Any:
+    """JSON, its lone halves of characters replaced by '?'. Raises ValueError or RecursionError."""
+    value = json.loads(text)
+    return _whole(value) if _HALF.search(text) else value
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_whole(key): _whole(inner) for key, inner in value.items()}
+    return [_whole(inner) for inner in value] if isinstance(value, list) else value
+
+
 def _lines(path: Path, text: str, whole: ValueError) -> list[Any]:
     lines = [(number, line) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
     found: list[Any] = []
     for number, line in lines:
         try:
-            found.append(json.loads(line))
+            found.append(parse(line))
         except (ValueError, RecursionError) as error:
             if number == lines[0][0]:
                 why = f"is neither JSON nor JSON lines: {whole}"

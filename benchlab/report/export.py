@@ -11,10 +11,15 @@ from benchlab.records.store import Run
 
 def write_report(run: Run, summary: dict[str, Any], path: Path) -> None:
     """Write the HTML page of a run whole or not at all; makes the folder. Raises StorageError."""
-    from benchlab.errors import StorageError
     from benchlab.report.page import build
 
-    text = build(run, summary)
+    write_page(build(run, summary), path)
+
+
+def write_page(text: str, path: Path) -> None:
+    """Write a page, or another text for people or tools, whole or not at all; makes the folder. Raises StorageError."""
+    from benchlab.errors import StorageError
+
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

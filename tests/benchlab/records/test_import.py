@@ -1,0 +1,372 @@
+"""Other tools' result files: recomputed in the tool's own words, each gives the very figure that the tool printed."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchlab.errors import UsageError
+from benchlab.metrics.dialects import Speech, in_dialects
+from benchlab.metrics.goodput import SloClause
+from benchlab.records.event import Outcome
+from benchlab.records.import_base import write_run
+from benchlab.records.import_read import ended
+from benchlab.records.import_tools import BY_TOOL, IMPORTERS, read_result
+from benchlab.records.schema import records_from
+from benchlab.records.store import Run
+from benchlab.selection.judge import judge
+from tests.running import ROOT
+
+FILES = ROOT / "tests" / "fixtures" / "foreign_results"
+ROLE = {
+    "vllm": "vllm-role.json",
+    "sglang": "sglang-role.jsonl",
+    "guidellm": "guidellm-role.json",
+    "aiperf": "aiperf-role/profile_export.jsonl",
+    "inference-perf": "inference-perf-role.json",
+    "genai-bench": "genai-bench-role.json",
+    "evalscope": "evalscope-role/benchmark_data.db",
+}
+SLO = (SloClause("ttft", 65, "ttft<=65ms"), SloClause("tpot", 9, "tpot<=9ms"))
+
+
+def imported(path: Path, out: Path) -> Run:
+    return Run(write_run(read_result(path), path, out, wall_ns=0, labels={}))
+
+
+def own(run: Run, tool: str, slo: tuple[SloClause, ...] = ()) -> Speech:
+    (stage,) = in_dialects(run.manifest, run.requests(), slo=slo, percentiles=(50, 90, 95, 99))
+    return next(speech for speech in stage.speeches if speech.tool == tool)
+
+
+def stats(speech: Speech, key: str) -> dict[str, float | None]:
+    found = next(f for f in speech.figures if f.key == key)
+    assert found.gap is None, found
+    return found.stats
+
+
+def load(name: str) -> Any:
+    return json.loads((FILES / name).read_text(encoding="utf-8"))
+
+
+# -- the tool's own figures
+
+
+@pytest.mark.parametrize("case", ["role", "refuse"])
+def test_vllm_says_the_same(tmp_path: Path, case: str) -> None:
+    told = load(f"vllm-{case}.json")
+    speech = own(imported(FILES / f"vllm-{case}.json", tmp_path / "run"), "vllm", SLO)
+    for key, word in (("ttft", "ttft"), ("itl", "itl"), ("tpot", "tpot"), ("e2e", "e2el")):
+        found = stats(speech, key)
+        assert found["mean"] == pytest.approx(told[f"mean_{word}_ms"], rel=1e-6)
+        for p in (50, 90, 99):
+            assert found[f"p{p}"] == pytest.approx(told[f"p{p}_{word}_ms"], rel=1e-5, abs=1e-6)
+    assert stats(speech, "completed_rps")["value"] == pytest.approx(told["request_throughput"])
+    assert stats(speech, "output_tps")["value"] == pytest.approx(told["output_throughput"])
+    assert stats(speech, "good_rps")["value"] == pytest.approx(told["request_goodput"])
+
+
+def test_sglang_says_the_same(tmp_path: Path) -> None:
+    told = json.loads((FILES / ROLE["sglang"]).read_text())
+    speech = own(imported(FILES / ROLE["sglang"], tmp_path / "run"), "sglang")
+    for key in ("ttft", "itl"):
+        found = stats(speech, key)
+        for ours, theirs in (("mean", f"mean_{key}_ms"), ("p50", f"median_{key}_ms"), ("p99", f"p99_{key}_ms")):
+            assert found[ours] == pytest.approx(told[theirs], rel=1e-6)
+    assert stats(speech, "completed_rps")["value"] == pytest.approx(told["request_throughput"])
+    assert stats(speech, "output_tps")["value"] == pytest.approx(told["output_throughput"])
+    gap = {f.key: f.gap for f in speech.figures}
+    assert gap["e2e"] == gap["tpot"] == "the source does not tell end_ns"  # it stores no latency of a request
+
+
+@pytest.mark.parametrize("case", ["role", "refuse"])
+def test_guidellm_says_the_same(tmp_path: Path, case: str) -> None:
+    told = load(f"guidellm-{case}.json")["benchmarks"][0]["metrics"]
+    speech = own(imported(FILES / f"guidellm-{case}.json", tmp_path / "run"), "guidellm")
+    for key, name, scale in (
+        ("ttft", "time_to_first_token_ms", 1),
+        ("itl", "inter_token_latency_ms", 1),
+        ("tpot", "time_per_output_token_ms", 1),
+        ("e2e", "request_latency", 1e3),
+    ):
+        found, theirs = stats(speech, key), told[name]["successful"]
+        assert found["mean"] == pytest.approx(theirs["mean"] * scale, rel=1e-5)
+        for p in (50, 90, 95, 99):
+            assert found[f"p{p}"] == pytest.approx(theirs["percentiles"][f"p{p}"] * scale, rel=1e-4)
+    for key, name in (("completed_rps", "requests_per_second"), ("output_tps", "output_tokens_per_second")):
+        assert stats(speech, key)["value"] == pytest.approx(told[name]["successful"]["mean"], rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["profile_export.jsonl", "profile_export_raw.jsonl"])
+def test_aiperf_says_the_same(tmp_path: Path, name: str) -> None:
+    told = load("aiperf-role/profile_export_aiperf.json")
+    speech = own(imported(FILES / "aiperf-role" / name, tmp_path / "run"), "aiperf")
+    same = [("ttft", "time_to_first_token"), ("icl", "inter_chunk_latency"), ("e2e", "request_latency")]
+    if "raw" not in name:  # its tokenizer's counts stand in the other file only
+        same.append(("itl", "inter_token_latency"))
+        assert stats(speech, "output_tps")["value"] == pytest.approx(told["output_token_throughput"]["avg"], rel=1e-6)
+    for key, word in same:
+        found = stats(speech, key)
+        for ours, theirs in (("mean", "avg"), ("p50", "p50"), ("p90", "p90"), ("p99", "p99")):
+            assert found[ours] == pytest.approx(told[word][theirs], rel=1e-5)
+    assert stats(speech, "completed_rps")["value"] == pytest.approx(told["request_throughput"]["avg"], rel=1e-6)
+
+
+def test_aiperf_without_its_summary_beside_it_says_so(tmp_path: Path) -> None:
+    alone = tmp_path / "profile_export.jsonl"
+    alone.write_bytes((FILES / ROLE["aiperf"]).read_bytes())
+    run = imported(alone, tmp_path / "run")
+    assert "does not lie beside it" in run.manifest["imported"]["notes"][0]
+    # then the span is what aiperf calls its benchmark duration
+    told = load("aiperf-role/profile_export_aiperf.json")["benchmark_duration"]["avg"]
+    assert own(run, "aiperf").span_s == pytest.approx(told, abs=1e-6)
+
+
+def test_inference_perf_says_the_same(tmp_path: Path) -> None:
+    told = load("inference-perf-role.summary.json")["successes"]
+    speech = own(imported(FILES / ROLE["inference-perf"], tmp_path / "run"), "inference-perf")
+    for key, word in (
+        ("ttft", "time_to_first_token"),
+        ("itl", "inter_token_latency"),
+        ("tpot", "time_per_output_token"),
+        ("ntpot", "normalized_time_per_output_token"),
+        ("e2e", "request_latency"),
+    ):
+        found, theirs = stats(speech, key), told["latency"][word]
+        for ours, name in (("mean", "mean"), ("p50", "median"), ("p90", "p90"), ("p99", "p99")):
+            assert found[ours] == pytest.approx(theirs[name] * 1e3, rel=1e-5)
+    rates = told["throughput"]
+    assert stats(speech, "completed_rps")["value"] == pytest.approx(rates["requests_per_sec"], rel=1e-6)
+    assert stats(speech, "output_tps")["value"] == pytest.approx(rates["output_tokens_per_sec"], rel=1e-6)
+
+
+def test_genai_bench_says_the_same(tmp_path: Path) -> None:
+    told = load(ROLE["genai-bench"])["aggregated_metrics"]
+    speech = own(imported(FILES / ROLE["genai-bench"], tmp_path / "run"), "genai-bench")
+    for key, word in (("ttft", "ttft"), ("tpot", "tpot"), ("e2e", "e2e_latency")):
+        found = stats(speech, key)
+        for name in ("mean", "p50", "p90", "p95", "p99"):
+            assert found[name] == pytest.approx(told["stats"][word][name], rel=1e-5)
+    assert stats(speech, "completed_rps")["value"] == pytest.approx(told["requests_per_second"])
+    assert stats(speech, "output_tps")["value"] == pytest.approx(told["mean_output_throughput_tokens_per_s"])
+
+
+def test_evalscope_gives_its_own_averages(tmp_path: Path) -> None:
+    """It is none of the seven, and its averages are those of sglang's definitions (end at the last message)."""
+    told = load("evalscope-role/benchmark_summary.json")
+    speech = own(imported(FILES / ROLE["evalscope"], tmp_path / "run"), "sglang")
+    assert stats(speech, "ttft")["mean"] == pytest.approx(told["Avg TTFT (ms)"], abs=0.01)
+    assert stats(speech, "itl")["mean"] == pytest.approx(told["Avg ITL (ms)"], abs=0.01)
+    assert stats(speech, "e2e")["mean"] == pytest.approx(told["Avg Latency (s)"] * 1e3, abs=0.1)
+    assert stats(speech, "completed_rps")["value"] == pytest.approx(told["Req Throughput (req/s)"], abs=1e-3)
+
+
+# -- what becomes of it
+
+
+@pytest.mark.parametrize("tool", ROLE)
+def test_a_run_directory_like_any_other(tool: str, tmp_path: Path) -> None:
+    run = imported(FILES / ROLE[tool], tmp_path / "run")
+    facts = run.manifest["imported"]
+    assert facts["tool"] == tool
+    assert len(facts["sha256"]) == 64
+    records = list(records_from(run.requests()))
+    assert len(records) == (16 if tool == "genai-bench" else 12)
+    assert not any(record.audit() for record in records)
+    assert {record.outcome for record in records} == {Outcome.OK}
+    assert min(record.intended_ns for record in records) >= 0
+    summary = judge(run)
+    assert summary["verdict"]["state"] == "WARN"
+    assert any(rule["name"] == "imported" for rule in summary["verdict"]["rules"])
+    assert sum(summary["stages"][0]["outcomes"].values()) == len(records)
+    told = {rule["name"] for rule in summary["verdict"]["rules"] if rule["state"] == "pass"}
+    client = {"client_headroom", "client_cpu_share", "loop_lag_p99_ms", "stamp_error_p99_ms", "client_faults"}
+    assert not told & client
+
+
+GAPS = {
+    "vllm": {"ttft", "itl", "tpot", "e2e", "ttfa", "stall", "stream_end", "response_ttft", "dispatch_lag"},
+    "sglang": {"ttfa", "stream_end", "response_ttft", "dispatch_lag", "headers"},
+    "guidellm": {"itl", "stall", "tokens_per_chunk", "held", "connect", "headers"},
+    "aiperf": {"response_ttft", "response_e2e", "dispatch_lag", "held", "connect"},
+    "inference-perf": {"ttfa", "response_ttft", "dispatch_lag", "headers"},
+    "genai-bench": {"itl", "tpot", "e2e", "stall", "ttfa", "response_ttft", "tokens_per_chunk"},
+    "evalscope": {"ttfa", "response_ttft", "dispatch_lag", "cached_tokens"},
+}
+TELLS = {
+    "sglang": {"ttft", "itl", "tpot", "e2e", "stall"},
+    "guidellm": {"ttft", "tpot", "e2e", "ttfa", "response_ttft", "dispatch_lag", "stream_end", "cached_tokens"},
+    "aiperf": {"ttft", "itl", "tpot", "e2e", "stall", "headers", "cached_tokens", "ttfa"},
+    "inference-perf": {"ttft", "itl", "tpot", "e2e", "stream_end", "cached_tokens"},
+    "genai-bench": {"ttft", "stream_end", "output_tokens"},
+    "evalscope": {"ttft", "itl", "tpot", "e2e", "stream_end"},
+}
+
+
+@pytest.mark.parametrize("tool", ROLE)
+def test_a_metric_is_a_gap_where_its_source_is_silent_and_nowhere_else(tool: str, tmp_path: Path) -> None:
+    (stage,) = judge(imported(FILES / ROLE[tool], tmp_path / "run"))["stages"]
+    metrics = stage["metrics"]
+    assert {name for name in GAPS[tool] if metrics[name]["gap"]} == GAPS[tool]
+    assert all("not tell" in metrics[n]["gap"] or "no request" in metrics[n]["gap"] for n in GAPS[tool])
+    assert not [name for name in TELLS.get(tool, ()) if metrics[name]["gap"]]
+    if tool in ("sglang", "genai-bench"):  # durations alone: no level over time, and no steady stage
+        assert stage["condition"] == "incomplete"
+        assert stage["peak_tps"] is None
+    assert (stage["in_flight_mean"] is None) == (tool == "genai-bench")
+
+
+def test_refusals_keep_their_status(tmp_path: Path) -> None:
+    for name in ("vllm-refuse.json", "guidellm-refuse.json", "aiperf-refuse/profile_export.jsonl"):
+        run = imported(FILES / name, tmp_path / name.replace("/", "-"))
+        (stage,) = judge(run)["stages"]
+        assert (stage["outcomes"]["ok"], stage["outcomes"]["error_http"], stage["refused"]["shed"]) == (1, 11, 11)
+        assert stage["condition"] == "errored"
+
+
+def test_a_failure_without_a_kind_is_still_a_failure() -> None:
+    assert ended(None) == {"outcome": Outcome.OK}
+    assert ended("Connection refused by host")["outcome"] is Outcome.ERROR_CONNECT
+    assert ended("TimeoutError: timed out")["outcome"] is Outcome.TIMEOUT
+    assert ended("Too Many Requests")["error_kind"] == "limited"
+    assert ended("something odd") == {"outcome": Outcome.ERROR_PROTOCOL, "error_kind": "not told"}
+
+
+def test_stages_are_laid_one_after_another(tmp_path: Path) -> None:
+    report = load("guidellm-role.json")
+    report["benchmarks"] *= 2
+    path = tmp_path / "two.json"
+    path.write_text(json.dumps(report))
+    run = imported(path, tmp_path / "run")
+    first, second = run.manifest["stages"]
+    assert second["start_ns"] > first["w1_ns"]
+    assert [s["attempted"] for s in judge(run)["stages"]] == [12, 12]
+
+
+def test_loads_are_told(tmp_path: Path) -> None:
+    stages = {tool: imported(FILES / name, tmp_path / tool).manifest["stages"][0] for tool, name in ROLE.items()}
+    users = {tool: entry["concurrency"] for tool, entry in stages.items()}
+    assert users == dict.fromkeys(ROLE, 2) | {"inference-perf": None}
+    assert {entry["kind"] for entry in stages.values()} == {"closed"}
+
+
+# -- whose file is it
+
+
+@pytest.mark.parametrize("tool", ROLE)
+def test_a_file_is_told_by_its_keys(tool: str, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "result"  # neither name nor ending helps
+    elsewhere.write_bytes((FILES / ROLE[tool]).read_bytes())
+    assert read_result(elsewhere).tool == tool
+    assert read_result(elsewhere, tool).tool == tool
+    for other in BY_TOOL.keys() - {tool}:
+        with pytest.raises(UsageError, match="does not have the keys"):
+            read_result(elsewhere, other)
+
+
+def test_doubt_is_an_error(tmp_path: Path) -> None:
+    both = load("vllm-role.json") | {"total_output_tokens_retokenized": 3}
+    path = tmp_path / "both.json"
+    path.write_text(json.dumps(both))
+    with pytest.raises(UsageError, match="vllm and sglang") as caught:
+        read_result(path)
+    assert "--from vllm" in caught.value.hint
+    assert read_result(path, "vllm").tool == "vllm"
+
+
+def test_summaries_are_refused_with_the_way_out(tmp_path: Path) -> None:
+    told = load("vllm-role.json")
+    for key in ("ttfts", "itls"):
+        del told[key]
+    short = tmp_path / "short.json"
+    short.write_text(json.dumps(told))
+    line = json.loads((FILES / ROLE["sglang"]).read_text())
+    del line["ttfts"]
+    lines = tmp_path / "short.jsonl"
+    lines.write_text(json.dumps(line) + "\n")
+    for path, words in (
+        (short, "--save-detailed"),
+        (lines, "--output-details"),
+        (FILES / "aiperf-role" / "profile_export_aiperf.json", "profile_export.jsonl"),
+        (FILES / "inference-perf-role.summary.json", "per_request"),
+        (FILES / "evalscope-role" / "benchmark_summary.json", "benchmark_data.db"),
+    ):
+        with pytest.raises(UsageError, match="without single requests") as caught:
+            read_result(path)
+        assert words in caught.value.hint
+
+
+BROKEN: dict[str, tuple[str, Callable[[Any], None], str]] = {
+    "a number is a word": ("vllm-role.json", lambda d: d["ttfts"].__setitem__(3, "soon"), r"ttfts\[3\]: is no number"),
+    "below zero": ("vllm-role.json", lambda d: d["itls"][2].__setitem__(1, -1.0), r"itls\[2\]\[1\]: is -1.0"),
+    "not finite": ("vllm-role.json", lambda d: d["itls"][0].__setitem__(0, float("nan")), r"itls\[0\]\[0\]: is nan"),
+    "too few": ("vllm-role.json", lambda d: d["errors"].pop(), "errors: has 11 entries, and ttfts has 12"),
+    "a key is gone": ("guidellm-role.json", lambda d: d["benchmarks"][0].pop("duration"), "has no 'duration'"),
+    "no list": ("genai-bench-role.json", lambda d: d.__setitem__("individual_request_metrics", 5), "is no list"),
+    "ends first": ("inference-perf-role.json", lambda d: d[4].__setitem__("end_time", 1.0), r"\[4\]: ends before"),
+    "no unit": ("genai-bench-role.json", lambda d: d.__setitem__("_time_unit", "min"), "_time_unit: is 'min'"),
+    "too long": ("vllm-role.json", lambda d: d["ttfts"].__setitem__(0, 1e300), r"ttfts\[0\]: is 1e\+300"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_value_is_named_with_its_place(case: str, tmp_path: Path) -> None:
+    name, spoil, words = BROKEN[case]
+    document = load(name)
+    spoil(document)
+    path = tmp_path / "broken.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(UsageError, match=words) as caught:
+        read_result(path)
+    assert caught.value.where == str(path)
+    assert caught.value.hint
+
+
+def contents() -> Iterator[tuple[bytes, str]]:
+    yield b"", "is empty"
+    yield b" \n", "is empty"
+    yield b"\xff\xfe{}", "no UTF-8"
+    yield b"[" * 100_000, "nested too deep|neither JSON"
+    yield b'{"a": 1', "neither JSON nor JSON lines"
+    yield b"[1, 2]", "no result that is known"
+    yield b'"text"', "no result that is known"
+    yield (FILES / ROLE["aiperf"]).read_bytes()[:-40], "line 12: is no JSON"
+    yield (FILES / ROLE["evalscope"]).read_bytes()[:3000], "SQLite"
+    yield b"SQLite format 3\x00" + b"\x00" * 200, "SQLite"
+
+
+@pytest.mark.parametrize(("data", "words"), list(contents()), ids=lambda value: str(value)[:24])
+def test_a_file_that_is_none(data: bytes, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "result"
+    path.write_bytes(data)
+    with pytest.raises(UsageError, match=words):
+        read_result(path)
+
+
+def test_a_database_of_another_kind(tmp_path: Path) -> None:
+    path = tmp_path / "other.db"
+    base = sqlite3.connect(path)
+    base.execute("CREATE TABLE result (x INTEGER)")
+    base.commit()
+    base.close()
+    with pytest.raises(UsageError, match="has no start_time"):
+        read_result(path)
+
+
+def test_nothing_is_written_where_nothing_was_found(tmp_path: Path) -> None:
+    lists = ("ttfts", "itls", "errors", "start_times", "input_lens", "output_lens")
+    empty = load("vllm-role.json") | {name: [] for name in lists}
+    path = tmp_path / "empty.json"
+    path.write_text(json.dumps(empty))
+    with pytest.raises(UsageError, match="holds no request"):
+        write_run(read_result(path), path, tmp_path / "run", wall_ns=0, labels={})
+    assert not (tmp_path / "run").exists()
+
+
+def test_every_importer_has_a_fixture() -> None:
+    assert {importer.tool for importer in IMPORTERS} == ROLE.keys()
