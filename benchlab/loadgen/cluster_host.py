@@ -82,6 +82,7 @@ def alone(job: StageJob, index: int, jobs: Sequence[StageJob]) -> StageJob:
 
 def stand_in(job: StageJob, worker: int, requests: int) -> StageReport:
     """In place of a lost worker's report: it holds nothing but how many requests were counted for it."""
+    begun = len(job.at_ns) if job.kind == "open" else job.count or 0
     return StageReport(
         stage=job.stage,
         worker=worker,
@@ -98,6 +99,7 @@ def stand_in(job: StageJob, worker: int, requests: int) -> StageReport:
         max_inflight=job.max_inflight,
         clock_steps_ns=[],
         offset_error_ns=0,
+        sessions=begun if job.sessions else None,
     )
 
 
