@@ -109,6 +109,8 @@ def test_any_body_and_headers_get_an_answer_that_is_no_500(server, path, head, b
         assert "reset" in head.get("x-benchlab-fault", "")
         return
     assert status < 500 or status == 504, raw
+    if status == 400 and "content-encoding" in head and not raw.startswith(b"{"):
+        return  # a body whose encoding breaks in the packet of its headers is no HTTP: HTTP's own plain 400
     if status >= 400:
         error = json.loads(raw)["error"]
         assert error["message"]
