@@ -41,25 +41,65 @@ def gguf_metadata(path: Path) -> dict[str, Any]:
 
 
 def gguf_tokenizer(metadata: Mapping[str, Any]) -> Any:
-    """A byte-level BPE tokenizer out of GGUF metadata. Raises NotSupportedError for another kind, KeyError for gaps."""
-    from tokenizers import AddedToken, Tokenizer, decoders, models, processors
+    """The tokenizer of GGUF metadata: byte-level BPE, or SentencePiece's BPE (`llama`).
+
+    Raises NotSupportedError for another kind, KeyError for what is missing.
+    """
+    if metadata.get("tokenizer.ggml.model") == "llama":
+        return _sentencepiece(metadata)
+    return _byte_level(metadata)
+
+
+def _byte_level(metadata: Mapping[str, Any]) -> Any:
+    from tokenizers import Tokenizer, models
 
     kind, cut = metadata.get("tokenizer.ggml.model"), metadata.get("tokenizer.ggml.pre", "default")
     known = (*_DIGITS_APART, "gpt-2", *_CUTS)
     if kind != "gpt2" or cut not in known:
-        raise NotSupportedError(f"its tokenizer {kind}/{cut} is not known here (gpt2 with {', '.join(known)})")
+        raise NotSupportedError(
+            f"its tokenizer {kind}/{cut} is not known here (llama, or gpt2 with {', '.join(known)})"
+        )
     tokens: list[str] = metadata["tokenizer.ggml.tokens"]
-    kinds: list[int] = metadata["tokenizer.ggml.token_type"]
     merges = [tuple(merge.split(" ", 1)) for merge in metadata["tokenizer.ggml.merges"]]
     vocabulary = {text: place for place, text in enumerate(tokens)}
     made = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, ignore_merges=cut == "llama-bpe"))
     _cutting(made, cut)
-    made.decoder = decoders.ByteLevel()
-    named = list(zip(tokens, kinds, strict=True))
+    return _named(made, metadata, adds_begin=cut == "llama-bpe")
+
+
+def _sentencepiece(metadata: Mapping[str, Any]) -> Any:
+    """Pairs are merged in the order of the scores of what they make; a character that has no token is its bytes."""
+    from tokenizers import Tokenizer, models, normalizers
+
+    tokens: list[str] = metadata["tokenizer.ggml.tokens"]
+    scores: list[float] = metadata["tokenizer.ggml.scores"]
+    vocabulary = {text: place for place, text in enumerate(tokens)}
+    pairs: list[tuple[float, int, int, str, str]] = []
+    for text, score in zip(tokens, scores, strict=True):
+        for cut in range(1, len(text)):
+            left, right = vocabulary.get(text[:cut]), vocabulary.get(text[cut:])
+            if left is not None and right is not None:
+                pairs.append((-score, left, right, text[:cut], text[cut:]))
+    merges = [(left, right) for _, _, _, left, right in sorted(pairs)]
+    unknown = tokens[metadata.get("tokenizer.ggml.unknown_token_id", 0)]
+    made = Tokenizer(models.BPE(vocab=vocabulary, merges=merges, unk_token=unknown, fuse_unk=True, byte_fallback=True))
+    steps: list[Any] = [normalizers.Replace(" ", "▁")]
+    if metadata.get("tokenizer.ggml.add_space_prefix", True):
+        steps.insert(0, normalizers.Prepend("▁"))
+    made.normalizer = normalizers.Sequence(steps)
+    return _named(made, metadata, adds_begin=True)
+
+
+def _named(made: Any, metadata: Mapping[str, Any], *, adds_begin: bool) -> Any:
+    """The tokenizer with its special tokens, and with the begin that it puts before a text."""
+    from tokenizers import AddedToken, processors
+
+    tokens: list[str] = metadata["tokenizer.ggml.tokens"]
+    named = list(zip(tokens, metadata["tokenizer.ggml.token_type"], strict=True))
     made.add_special_tokens([AddedToken(t, special=True, normalized=False) for t, k in named if k == _CONTROL])
     made.add_tokens([AddedToken(t, special=False, normalized=False) for t, k in named if k == _USER_DEFINED])
     begin = metadata.get("tokenizer.ggml.bos_token_id")
-    if begin is not None and metadata.get("tokenizer.ggml.add_bos_token", cut == "llama-bpe"):
+    if begin is not None and metadata.get("tokenizer.ggml.add_bos_token", adds_begin):
         name = tokens[begin]
         made.post_processor = processors.TemplateProcessing(single=[name, "$A"], special_tokens=[(name, begin)])
     return made

@@ -245,5 +245,26 @@ def test_templates_that_can_and_cannot_be_rendered(template: Any, known: bool, t
 def test_a_gguf_tokenizer_of_another_kind_is_named() -> None:
     from benchlab.workload.tokens_files import NotSupportedError, gguf_tokenizer
 
-    with pytest.raises(NotSupportedError, match="llama/default is not known here"):
-        gguf_tokenizer({"tokenizer.ggml.model": "llama"})
+    with pytest.raises(NotSupportedError, match="wordpiece/default is not known here"):
+        gguf_tokenizer({"tokenizer.ggml.model": "wordpiece"})
+
+
+def test_a_sentencepiece_tokenizer_of_gguf_metadata() -> None:
+    from benchlab.workload.tokens_files import gguf_tokenizer
+
+    pieces = {"▁": -9.0, "a": -10.0, "b": -11.0, "c": -12.0, "ab": -3.0, "bc": -2.0, "▁a": -1.0, "▁ab": -4.0}
+    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), *pieces]
+    metadata = {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.scores": [*[0.0] * 259, *pieces.values()],
+        "tokenizer.ggml.token_type": [2, 3, 3, *[6] * 256, *[1] * len(pieces)],
+        "tokenizer.ggml.bos_token_id": 1,
+    }
+    made = gguf_tokenizer(metadata)
+    # "bc" scores above "ab", but "▁a" is made first; then nothing joins "▁a" and "bc".
+    assert made.encode("abc a", add_special_tokens=False).tokens == ["▁a", "bc", "▁a"]
+    assert made.encode("ab", add_special_tokens=True).tokens == ["<s>", "▁ab"]
+    assert made.encode("é", add_special_tokens=False).tokens == ["▁", "<0xC3>", "<0xA9>"]
+    bare = gguf_tokenizer({**metadata, "tokenizer.ggml.add_space_prefix": False, "tokenizer.ggml.add_bos_token": False})
+    assert bare.encode("ab", add_special_tokens=True).tokens == ["ab"]
