@@ -174,7 +174,8 @@ class Columns:
 
     def _widen(self, blocks: list[int]) -> None:
         """Ids are hashes of 64 bits: from here on all of them take eight bytes."""
-        wide = array("q", self.blocks[: self.ends[-1]])
+        del self.blocks[self.ends[-1] :]
+        wide = array("q", self.blocks)
         try:
             wide.extend(blocks)
         except OverflowError:

@@ -101,4 +101,4 @@ class Values:
 
 def _loose(number: int, text: bytes) -> Iterator[tuple[int, bytes]]:
     if rest := text.strip().strip(b",").strip():
-        yield number, rest
+        yield number, b"[%s]" % rest  # no object, and told as such

@@ -20,6 +20,12 @@ from benchlab.workload.tokens import CHARS_PER_TOKEN
 
 SHARES = (50, 90, 95, 99)
 BINS_S = (1, 10, 60)
+LICENCES = {
+    "azure": "CC BY 4.0", "burstgpt": "CC BY 4.0", "mooncake": "Apache-2.0", "bailian": "Apache-2.0", "ragpulse": "MIT",
+    "weka": "Apache-2.0", "tracelab": "CC BY 4.0", "tracelab-replay": "Apache-2.0", "lmcache": "Apache-2.0",
+    "servegen": "Apache-2.0", "lengths (etalon)": "Apache-2.0",
+}  # fmt: skip
+"""Under what the project behind a format publishes its own files; a file of somebody else may have another."""
 
 
 def inspect(workload: Workload) -> dict[str, Any]:
@@ -29,6 +35,7 @@ def inspect(workload: Workload) -> dict[str, Any]:
         "path": workload.path,
         "sha256": workload.sha256,
         "format": workload.format,
+        "licence": LICENCES.get(workload.format),
         "rows": {"read": workload.read, "kept": workload.kept, "dropped": dict(sorted(workload.dropped.items()))},
         "time_unit": workload.time_unit,
         "inversions": workload.inversions,
@@ -192,6 +199,7 @@ def as_text(found: dict[str, Any]) -> str:
     lines = [
         f"{found['path']} ({found['format']}, sha256 {found['sha256'][:12]})",
         f"rows       {rows['read']:,} read, {rows['kept']:,} kept, {rows['read'] - rows['kept']:,} dropped{dropped}",
+        *([f"licence    {found['licence']}, if it is the file its source publishes"] if found["licence"] else []),
         *_arrival_lines(found),
     ]
     names = (("input_tokens", "input"), ("input_tokens_estimated", "input, est."), ("output_tokens", "output"))

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from benchlab.errors import NotComparableError, StorageError, UsageError
+from benchlab.errors import NotComparableError, UsageError
 from benchlab.units import NS_PER_S
 from benchlab.workload.inspect import facts, inspect
 from benchlab.workload.item import WorkloadItem
@@ -139,7 +139,7 @@ def write_lock(locked: Mapping[str, Any], path: Path) -> None:
     except FileExistsError:
         raise UsageError("exists, and nothing is ever overwritten", where=str(path), hint="give another -o") from None
     except OSError as fault:
-        raise StorageError(f"cannot be written: {fault.strerror}", where=str(path)) from fault
+        raise UsageError(f"cannot be written: {fault.strerror}", where=str(path), hint="give another -o") from fault
 
 
 def read_lock(path: str | Path) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import msgspec
 from benchlab.errors import UsageError
 from benchlab.workload.formats import Context
 from benchlab.workload.item import WorkloadItem
+from benchlab.workload.items import LazyItems
 from benchlab.workload.read_servegen import Drawn, draw_profiles, profiles_of
 from benchlab.workload.reading import REJECTED, Reading
 from benchlab.workload.times import UNITS_NS
@@ -47,6 +48,10 @@ class Workload:
     @property
     def span_s(self) -> float | None:
         """Seconds from the first to the last arrival, None where there are no times."""
+        if isinstance(self.items, LazyItems):
+            found = self.items.arrival_s[self.items.rows]
+            found = found[found == found]  # NaN is not itself  # noqa: PLR0124
+            return float(found.max() - found.min()) if len(found) else None
         times = [item.arrival_s for item in self.items if item.arrival_s is not None]
         return max(times) - min(times) if times else None
 
@@ -123,4 +128,4 @@ def write_items(items: Iterable[WorkloadItem], path: str | Path) -> None:
             for item in items:
                 file.write(encoder.encode(item) + b"\n")
     except OSError as fault:
-        raise UsageError(f"cannot be written: {fault}", where=str(path)) from fault
+        raise UsageError(f"cannot be written: {fault.strerror}", where=str(path), hint="give another path") from fault

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from datetime import date, datetime
+from pathlib import Path
 from typing import Any
 
 from benchlab.errors import UsageError
@@ -19,6 +20,8 @@ _BATCH = 4096
 def is_parquet(path: str) -> bool:
     """Whether a file begins as Parquet files do."""
     try:
+        if not Path(path).is_file():  # a pipe can be read but once
+            return False
         with open(path, "rb") as file:
             return file.read(4) == MAGIC
     except (OSError, ValueError):

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from benchlab.errors import UsageError
 from benchlab.workload.columns import NATIVE, NO_TIME, THEIRS, Columns
 from benchlab.workload.formats import Context, Format, Put, Timed, block_ids, check_sizes
 from benchlab.workload.item import FIELDS, MAX_TOKENS
@@ -148,6 +149,14 @@ class _Mooncake(msgspec.Struct, forbid_unknown_fields=True):
     hash_ids: list[int]
 
 
+def _put(columns: Columns, *row: Any) -> bool:
+    try:
+        columns.put(*row)
+    except UsageError:  # ids of more than 64 bits: the slow way says in which line
+        return False
+    return True
+
+
 def _quick_mooncake(context: Context) -> Put:
     decode = msgspec.json.Decoder(_Mooncake).decode
     scale, size = UNITS_NS[context.time_unit or "ms"], context.block_tokens or 512
@@ -161,8 +170,7 @@ def _quick_mooncake(context: Context) -> Put:
         asked, answered = row.input_length, row.output_length
         if not (0 <= row.timestamp < latest and 0 < asked <= MAX_TOKENS and 0 < answered <= MAX_TOKENS):
             return False
-        columns.put(number, row.timestamp * scale, asked, answered, size, row.hash_ids, THEIRS)
-        return True
+        return _put(columns, number, row.timestamp * scale, asked, answered, size, row.hash_ids, THEIRS)
 
     return put
 
@@ -198,7 +206,8 @@ def _quick_rows(context: Context) -> Put:
                 return False
         elif blocks is None or len(blocks) > -(-asked // size):
             return False
-        columns.put(number, NO_TIME, asked, answered or 0, size or 0, blocks, 0 if blocks is None else NATIVE)
+        if not _put(columns, number, NO_TIME, asked, answered or 0, size or 0, blocks, NATIVE if size else 0):
+            return False
         if at is not None:
             columns.set("arrival_s", len(columns) - 1, at)
         if row.id:

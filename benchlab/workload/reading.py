@@ -215,6 +215,8 @@ class Reading:
             if "unknown field" in told:
                 hint += "; --allow-unknown ignores unknown fields"
             raise UsageError(f"{what}:\n  {told}", where=self.path, hint=hint)
+        if not self.read:
+            raise UsageError("holds no items", where=self.path, hint="write one JSON item a line")
         if not self.kept:
             why = ", ".join(f"{count} {reason}" for reason, count in self.dropped.items())
             raise UsageError(

@@ -69,7 +69,7 @@ def cut(items: Items, start_s: float, end_s: float) -> Step:
     """Sessions (and single items) that begin from start_s to before end_s, counted from start_s."""
     begun = [(unit, _arrival(items, unit)) for unit in units(items)]
     if all(at is None for _, at in begun):
-        raise UsageError("the workload has no arrival times", where="--slice", hint="leave it out, or take -n items")
+        raise UsageError("the workload has no arrival times", where="--slice", hint="leave it out")
     kept = [unit for unit, at in begun if at is not None and start_s <= at < end_s]
     if not kept:
         last = max(at for _, at in begun if at is not None)

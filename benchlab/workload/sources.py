@@ -101,12 +101,19 @@ class Source:
         if name.endswith(".txt") and not first.startswith(b"{"):
             self.form, self.parse = self._forced or detect_json([], self._context, self._path), _prompt
             return itertools.chain(head, numbered)
-        if not first.startswith((b"{", b"[", b'"')) and b"," in first and _is_text(first):
+        named_table = name.endswith((".csv", ".tsv")) and not first.startswith((b"{", b"["))
+        if (named_table or not first.startswith((b"{", b"[", b'"'))) and b"," in first and _is_text(first):
             self._header = self._names(first.decode())
             self.form = self._forced or detect_csv(self._header, self._path)
             self._must_be_table(is_table(self.form), "a table")
             self.parse = self._cells
             return numbered
+        if named_table and _is_text(first):
+            raise UsageError(
+                "the header has no commas",
+                where=f"{self._path}:1",
+                hint="separate columns by commas, or write JSON Lines",
+            )
         if is_document(first):
             numbered = iter(Values(itertools.chain(head, numbered), self._path))
             head = []

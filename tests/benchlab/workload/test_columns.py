@@ -144,7 +144,8 @@ def test_ids_of_64_bits_widen_the_column() -> None:
     assert made.blocks.tolist() == [1, 2, 3, 2**62]
     assert made.ends.tolist() == [0, 2, 4]
     with pytest.raises(UsageError, match="more than 64 bits"):
-        made.put(3, 0, 16, 1, 8, [2**64], columns.THEIRS)
+        made.put(3, 0, 16, 1, 8, [5, 2**64], columns.THEIRS)
+    assert made.blocks.tolist() == [1, 2, 3, 2**62]
 
 
 @given(
@@ -154,7 +155,7 @@ def test_ids_of_64_bits_widen_the_column() -> None:
                 "timestamp": st.integers(-1, 10**6) | st.floats(0, 9) | st.just(10**19),
                 "input_length": st.integers(0, 3000),
                 "output_length": st.integers(-1, 3),
-                "hash_ids": st.lists(st.integers(0, 2**63 - 1), max_size=3) | st.just(["a"]),
+                "hash_ids": st.lists(st.integers(0, 2**63 - 1) | st.just(2**64), max_size=3) | st.just(["a"]),
             }
         ),
         min_size=1,
@@ -237,6 +238,9 @@ def test_a_broken_document_is_told_by_line(tmp_path: Path) -> None:
     for content, says in (
         ('[\n{"prompt": "a"},\n{"prompt": \n\n', "d.json:3: is not JSON"),
         ('[\n{"prompt": "a"},\n7, "x",\n{"prompt": "b"}]', "d.json:3: "),
+        ('{"input_tokens":9,"block_tokens":9,"prefix_blocks":[18446744073709551616]}', "d.json:1: prefix_blocks: "),
+        ("[1, 2]", "d.json:1: expected a JSON object, got [1, 2]"),
+        ('{"spans": []}', "holds no items"),
         ('[\n{"prompt": "a"}\n]\n{"prompt": 5}\n', "d.json:4: prompt: expected str"),
         ('[\n{"prompt": "a"},\n', "d.json:2: is not JSON"),
         ('{\n "prompt": "a"\n}\n{\n "prompt": ""\n}', "d.json:4: prompt: expected a text"),

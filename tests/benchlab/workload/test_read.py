@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import os
+import threading
 from pathlib import Path
 
 import msgspec
@@ -324,3 +326,14 @@ def test_no_bytes_make_a_traceback(tmp_path: Path, data: bytes, lenient: bool, u
     assert found.items
     for item in found.items:  # what is kept can be written and is sound again
         msgspec.convert(msgspec.to_builtins(item), WorkloadItem)
+
+
+def test_a_pipe_is_read_once_and_a_table_without_commas_is_told(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(b'{"prompt":"a"}\n',))
+    writer.start()
+    assert read_items(tmp_path / "pipe").kept == 1
+    writer.join()
+    table = '"Timestamp","Request tokens","Response tokens"\n1,"2",3\n'
+    assert read_items(write(tmp_path, table, "quoted.csv")).items[0].input_tokens == 2
+    assert "the header has no commas" in refused(write(tmp_path, "TIMESTAMP;ContextTokens\n1;2\n", "t.csv"))
