@@ -70,7 +70,10 @@ def _fluid(c: Columns, inside: Bools, slo: Sequence[SloClause]) -> dict[str, Any
     if first is None or each is None:
         return None
     among = inside & c.is_outcome(Outcome.OK)
-    if any(c.untold(name)[among].any() for name in ("chunk_ns", "sent_ns", "chunk_ns.last", "chunk_ns.between")):
+    if any(
+        c.untold(name)[among].any()
+        for name in ("chunk_ns", "chunk_kind", "sent_ns", "chunk_ns.last", "chunk_ns.between")
+    ):
         return None
     met, came = on_time(c, first, each)
     rows = np.flatnonzero(among & np.isfinite(came))

@@ -12,7 +12,9 @@ _LAST, _BETWEEN, _ABSOLUTE = "chunk_ns.last", "chunk_ns.between", "sent_ns.absol
 
 NEEDED: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("e2e", "response_e2e", "tpot", "stream_speed", "in_flight_mean"), (_LAST,)),
-    **dict.fromkeys(("itl", "stall", "tokens_per_chunk"), (_LAST, _BETWEEN)),
+    **dict.fromkeys(("itl", "stall", "stalls_100ms", "stalls_500ms", "stalls_1s"), (_LAST, _BETWEEN)),
+    "tokens_per_chunk": (_LAST, _BETWEEN),
+    **dict.fromkeys(("session_time", "session_wait", "in_flight_peak"), (_LAST, _ABSOLUTE)),
     "ttfa": ("chunk_kind.answer",),
     "peak_tps": (_LAST, _BETWEEN, _ABSOLUTE),
 }

@@ -26,6 +26,7 @@ from benchlab.metrics.figures import bounds, rate_figures
 from benchlab.metrics.goodput import Good, SloClause, good_requests
 from benchlab.metrics.level import in_flight
 from benchlab.metrics.proofs import Limit, proofs
+from benchlab.metrics.parts import untold
 from benchlab.metrics.quantiles import METHOD
 from benchlab.metrics.rule import Rule
 from benchlab.metrics.session import session_counts
@@ -203,7 +204,7 @@ def _stage(c: Columns, entry: Mapping[str, Any], asked: _Asked) -> tuple[dict[st
             for metric in METRICS
             if metric.function is not None and (metric.scope != "session" or sessions is not None)
         },
-        "in_flight": in_flight(c, window) if window is not None else None,
+        "in_flight": in_flight(c, window) if window is not None and not untold("in_flight_peak", c) else None,
         "sessions": sessions,
         "steady": steady.as_dict(told) if steady is not None and told is not None else None,
         "energy": asked.energy.of(window) if not manifest.get("simulated") else None,

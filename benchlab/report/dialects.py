@@ -60,7 +60,9 @@ def _middle(figure: Figure) -> float | None:
 
 def _ratio(figure: Figure, ours: Figure) -> str:
     a, b = _middle(figure), _middle(ours)
-    return "" if figure is ours or a is None or not b else f"{format_number(a / b)}x"
+    if figure is ours or a is None or not b:
+        return ""
+    return f"{a / b:.2f}x" if a / b >= 0.1 or not a else f"{format_number(a / b, 2)}x"
 
 
 def _cells(figure: Figure, ours: Figure, columns: Sequence[str]) -> list[str]:
@@ -183,9 +185,14 @@ def _table(title: str, rows: Sequence[tuple[Speech, Figure]], columns: Sequence[
     return data_table(head, body, title, text=(0, 1, len(head) - 1))
 
 
+def _code(text: str) -> list[Child]:
+    """Text whose `quoted` parts are set as code."""
+    return [el("code", part) if k % 2 else part for k, part in enumerate(text.split("`"))]
+
+
 def _tools(stages: Sequence[StageSpeeches]) -> Html:
     seen: Mapping[str, Speech] = {speech.tool: speech for stage in stages for speech in stage.speeches}
-    body: list[list[Child]] = [[s.tool, s.checked, s.sentence] for s in seen.values()]
+    body: list[list[Child]] = [[s.tool, s.checked, _code(s.sentence)] for s in seen.values()]
     return data_table(["tool", "checked against", "in a sentence"], body, "What each tool means", text=(0, 1, 2))
 
 

@@ -192,10 +192,10 @@ def test_a_run_directory_like_any_other(tool: str, tmp_path: Path) -> None:
 GAPS = {
     "vllm": {"ttft", "itl", "tpot", "e2e", "ttfa", "stall", "stream_end", "response_ttft", "dispatch_lag"},
     "sglang": {"ttfa", "stream_end", "response_ttft", "dispatch_lag", "headers"},
-    "guidellm": {"itl", "stall", "tokens_per_chunk", "held", "connect", "headers"},
+    "guidellm": {"itl", "stall", "stalls_1s", "tokens_per_chunk", "held", "connect", "headers"},
     "aiperf": {"response_ttft", "response_e2e", "dispatch_lag", "held", "connect"},
     "inference-perf": {"ttfa", "response_ttft", "dispatch_lag", "headers"},
-    "genai-bench": {"itl", "tpot", "e2e", "stall", "ttfa", "response_ttft", "tokens_per_chunk"},
+    "genai-bench": {"itl", "tpot", "e2e", "stall", "stalls_100ms", "ttfa", "response_ttft", "tokens_per_chunk"},
     "evalscope": {"ttfa", "response_ttft", "dispatch_lag", "cached_tokens"},
 }
 TELLS = {
@@ -218,6 +218,7 @@ def test_a_metric_is_a_gap_where_its_source_is_silent_and_nowhere_else(tool: str
     if tool in ("sglang", "genai-bench"):  # durations alone: no level over time, and no steady stage
         assert stage["condition"] == "incomplete"
         assert stage["peak_tps"] is None
+        assert stage["in_flight_peak"] is stage["in_flight"] is None
     assert (stage["in_flight_mean"] is None) == (tool == "genai-bench")
 
 
