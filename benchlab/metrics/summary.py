@@ -25,8 +25,8 @@ from benchlab.metrics.engine import with_engine
 from benchlab.metrics.figures import bounds, rate_figures
 from benchlab.metrics.goodput import Good, SloClause, good_requests
 from benchlab.metrics.level import in_flight
-from benchlab.metrics.proofs import Limit, proofs
 from benchlab.metrics.parts import untold
+from benchlab.metrics.proofs import Limit, proofs
 from benchlab.metrics.quantiles import METHOD
 from benchlab.metrics.rule import Rule
 from benchlab.metrics.session import session_counts
