@@ -95,6 +95,8 @@ def first_manifest(
         "objectives": list(spec.objectives),
         "select": spec.select,
         "percentiles": list(spec.percentiles),
+        "preset": spec.preset,
+        "price_per_hour": spec.price_per_hour,
         "telemetry": {"sources": [], "notes": [], "gaps": []},
         "host": host_facts(),
         "git": git_facts(Path(benchlab.__file__).parent),

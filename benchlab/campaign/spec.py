@@ -138,6 +138,8 @@ class RunSpec:
     objectives: tuple[str, ...] = ()
     select: str = "point"
     percentiles: tuple[float, ...] = (50, 90, 95, 99)
+    preset: str = "ci"
+    price_per_hour: float | None = None
     workers: int = 1
     cluster: str | None = None
     keep_text: bool = False

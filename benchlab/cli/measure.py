@@ -81,6 +81,8 @@ def measure(
     assertion: Annotated[list[str] | None, typer.Option("--assert", "--threshold", help="Gate: 'tpot.p95<40ms'; exit 99 if breached.", rich_help_panel=_JUDGE)] = None,
     max_regression: Annotated[list[str] | None, typer.Option("--max-regression", help="Gate: tpot.p95=5% against --baseline.", rich_help_panel=_JUDGE)] = None,
     baseline: Annotated[Path | None, typer.Option("--baseline", help="Run directory to compare with.", rich_help_panel=_JUDGE)] = None,
+    preset: Annotated[str, typer.Option("--preset", help="What the verdict asks for: ci (every day) | publish (stricter, 600 s a stage).", rich_help_panel=_JUDGE)] = "ci",
+    price: Annotated[float | None, typer.Option("--price-per-hour", help="Dollars an hour of the whole deployment: adds costs.", rich_help_panel=_JUDGE)] = None,
     gpu: Annotated[str, typer.Option("--gpu", help="auto | off | 0,1 (devices where the endpoint runs).", rich_help_panel=_OUT)] = "auto",
     scrape: Annotated[str, typer.Option("--scrape", help="auto | off | URL of the engine's Prometheus metrics.", rich_help_panel=_OUT)] = "auto",
     out: Annotated[Path | None, typer.Option("-o", "--out", help="Run directory (default: runs/<time>-<name>-<id>).", rich_help_panel=_OUT)] = None,

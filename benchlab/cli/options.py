@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from benchlab.clients.endpoint import parse_endpoint
 from benchlab.clients.transports import TRANSPORTS
 from benchlab.errors import NotComparableError, UsageError
 from benchlab.launch.launch_file import load_launch_file
+from benchlab.metrics.limits import PRESETS
 from benchlab.records.manifest import read_json
 from benchlab.selection.slo import (
     parse_assertion,
@@ -79,6 +81,8 @@ def build(
         objectives=tuple(flags["objective"] or ()),
         select=one_of(flags["select"], ("point", "proved"), "--select"),
         percentiles=tuple(percentiles_with(percentiles, clauses)),
+        preset=one_of(flags.get("preset") or "ci", tuple(PRESETS), "--preset"),
+        price_per_hour=parse_price(flags.get("price")),
         workers=_workers(flags["workers"]),
         cluster=_cluster(flags),
         keep_text=flags["keep_text"],
@@ -93,6 +97,13 @@ def build(
         command=tuple(argv),
     )
     return (with_replay(spec, flags) if flags.get("replay") else spec), judging
+
+
+def parse_price(dollars: float | None, flag: str = "--price-per-hour") -> float | None:
+    """A price an hour, or None where none was given. Raises UsageError for what is no price: a free device has none."""
+    if dollars is not None and not 0 < dollars < math.inf:
+        raise UsageError(f"{dollars:g} is no price an hour", where=flag, hint="write 4.00, or leave it out")
+    return dollars
 
 
 def _data(flags: Mapping[str, Any]) -> Path | None:

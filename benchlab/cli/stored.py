@@ -23,16 +23,27 @@ def report(
     html: Annotated[Path | None, typer.Option("--html", help="Where the page goes (default: in the run).")] = None,
     slo: Annotated[list[str] | None, typer.Option("--slo", help="Judge with these limits instead.")] = None,
     objective: Annotated[list[str] | None, typer.Option("--objective", help="Select with these instead.")] = None,
+    window: Annotated[
+        str, typer.Option("--window", help="told: as it was asked for | auto: the steady span.")
+    ] = "told",
+    preset: Annotated[str | None, typer.Option("--preset", help="ci | publish (default: the run's own).")] = None,
+    price: Annotated[float | None, typer.Option("--price-per-hour", help="Dollars: adds costs.")] = None,
+    utilisation: Annotated[
+        str, typer.Option("--utilisation", help="Share of this load that is carried over the day, for costs.")
+    ] = "100%",
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Every stage in full.")] = False,
     dialects: Annotated[
         bool, typer.Option("--dialects", help="As seven other tools define their numbers, beside ours.")
     ] = False,
 ) -> int:
     """The table and the HTML page again, from the stored evidence."""
+    from benchlab.cli.options import one_of, parse_price
+    from benchlab.metrics.limits import PRESETS
     from benchlab.records.store import Run
     from benchlab.report.export import write_report
     from benchlab.selection.judge import judge
     from benchlab.selection.slo import parse_objective, parse_slos
+    from benchlab.units import parse_share
 
     output.check_format(form)
     stored = Run(run)
@@ -41,6 +52,10 @@ def report(
         slo=parse_slos(slo) if slo else None,
         objectives=[parse_objective(text) for text in objective] if objective else None,
         mode="proved" if stored.manifest.get("select") == "proved" else "point",
+        window="auto" if one_of(window, ("told", "auto"), "--window") == "auto" else "told",
+        limits=None if preset is None else PRESETS[one_of(preset, tuple(PRESETS), "--preset")],
+        price_per_hour=parse_price(price),
+        utilisation=parse_share(utilisation, flag="--utilisation"),
     )
     if dialects:
         from benchlab.cli.dialects import report_dialects
@@ -53,14 +68,22 @@ def report(
     return output.finish(summary)
 
 
-def validate(run: RunPath, form: Short = "table") -> int:
-    """Every rule of the measurement's verdict, with its value, its limit and what would help."""
+def validate(
+    run: RunPath,
+    form: Short = "table",
+    preset: Annotated[str | None, typer.Option("--preset", help="ci | publish (default: the run's own).")] = None,
+) -> int:
+    """Every rule of the measurement's verdict, with its value, its limit and what would help; then what it supports."""
+    from benchlab.cli.options import one_of
+    from benchlab.metrics.limits import PRESETS
     from benchlab.records.store import Run
+    from benchlab.report.support import claim_hints, claims_line
     from benchlab.selection.judge import judge
 
     output.check_format(form, ("table", "json"))
-    summary = judge(Run(run))
-    verdict = summary["verdict"]
+    limits = None if preset is None else PRESETS[one_of(preset, tuple(PRESETS), "--preset")]
+    summary = judge(Run(run), limits=limits)
+    verdict = summary["verdict"] | {"preset": summary["preset"], "claims": summary["claims"]}
     with output.reader_may_leave():
         if form == "json":
             print(json.dumps(verdict, indent=1, ensure_ascii=False, allow_nan=False))
@@ -72,6 +95,9 @@ def validate(run: RunPath, form: Short = "table") -> int:
                 print(f"  {rule['state']:<12} {rule['name']}{value}{limit}")
                 if rule.get("hint") and rule["state"] in ("fail", "warn", "not checked"):
                     print(f"               {rule['hint']}")
+            print(f"claims ({summary['preset']}): {claims_line(summary)}")
+            for hint in claim_hints(summary):
+                print(f"  {hint}")
     return output.finish(summary)
 
 

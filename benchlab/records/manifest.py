@@ -21,7 +21,7 @@ keys (all `_ns` from t0 of the host that made the requests):
              workers [{worker, cpu_s, wall_s, events_sending (all three of the sending phase), loop_lag_ms {p50, p99,
                        max}, events, merged_chunks, connections, retries, offset_error_ns, clock_steps_ns,
                        cap {max_inflight, held}, peak_inflight, sessions, backoff {times, ns}}]}]
-    slo {clauses [...], target} · objectives [...] · percentiles [...]
+    slo {clauses [...], target} · objectives [...] · percentiles [...] · preset: ci | publish · price_per_hour or null
     telemetry {sources [...], notes [...], period_ns, gaps [...]}
     engine_times {rows, of (requests that were sent), others (rows of other requests of the same id), engine_ns and t_ns
                   (the engine's clock and ours at one instant), error_ns, why}; absent where the engine was not asked

@@ -15,6 +15,7 @@ from benchlab.report.client import client_line
 from benchlab.report.html import visible
 from benchlab.report.objectives import Objective, main_stat, objectives_of, two_stats
 from benchlab.report.sentences import capacity, headline, missed, selection_reason
+from benchlab.report.support import claims_line, economics_lines, proof_lines
 from benchlab.report.tables import csv, markdown, requests_csv
 from benchlab.report.view import (
     Metric,
@@ -174,7 +175,9 @@ def result(
     picked = selected_of(summary, stages)
     out: list[RenderableType] = [_verdict(summary), _line(headline(summary))]
     client = client_line(summary)
-    out += [_line(f"client: {client}", "dim"), _line("")] if client else [_line("")]
+    out += [_line(f"client: {client}", "dim")] if client else []
+    supported = claims_line(summary)
+    out += [_line(f"claims: {supported}", "dim"), _line("")] if supported else [_line("")]
     if len(stages) != 1:
         for kind in ("open", "closed"):
             group = [stage for stage in stages if stage.kind == kind]
@@ -182,7 +185,11 @@ def result(
                 title = "open loop" if kind == "open" else "closed loop: not comparable with open-loop rows"
                 out += [_line(title, "bold"), _stage_table(group, stages, objectives, picked), _line("")]
     for stage in stages if detail or len(stages) == 1 else []:
-        out += [*_one_stage(stage, stages, objectives, detail), _line("")]
+        more = [
+            *economics_lines(summary, stage.index),
+            *(f"proof      {say}" for say in proof_lines(summary, stage.index)),
+        ]
+        out += [*_one_stage(stage, stages, objectives, detail), *map(_line, more), _line("")]
     mark = " · ◀ selected" if picked is not None and len(stages) > 1 else ""
     out += [_line(_NOTE + mark, "dim"), *_selection(summary, stages, objectives)]
     shown = list(STATES) if detail else ["fail", "warn"]
