@@ -201,8 +201,10 @@ def _sorted(drawn: Drawn, s: Sight) -> Drawn:
         keep &= np.isfinite(weights) & (weights > 0)
         weights = weights[keep]
     values = values[keep]
+    if weights is None:
+        return Drawn(np.sort(values))
     order = np.argsort(values, kind="stable")
-    return Drawn(values[order], None if weights is None else weights[order])
+    return Drawn(values[order], weights[order])
 
 
 _WAIVED = ("chunk_kind", "chunk_kind.answer", "chunk_kind.silent", "chunk_ns.between")

@@ -2,7 +2,8 @@
 
 All `_ns` are int64 nanoseconds from the host's `t0` (manifest). None means that it did not happen or is not known;
 `unknown` names the fields that the source of the record could not tell, so that a metric which needs them answers
-with a Gap instead of a guess.
+with a Gap instead of a guess; of a record that another tool made, also parts of a field (`chunk_ns.last`, see
+`import_base.PARTS`).
 """
 
 from __future__ import annotations
