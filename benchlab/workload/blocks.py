@@ -12,7 +12,7 @@ import numpy as np
 
 from benchlab.workload.columns import THEIRS, Columns
 
-_CHUNK = 2**21
+_CHUNK = 2**18
 
 
 def dense(blocks: Any) -> tuple[Any, int]:

@@ -161,7 +161,7 @@ class Columns:
         elif item.block_tokens is not None and not kind:
             self.set("size", row, item.block_tokens)
         if item.id and not left:
-            self.names[row] = item.id
+            self.set_name(row, item.id)
         if item.depends_on is not None:
             self.needs[row] = item.depends_on
         for name, value in (("arrival_s", item.arrival_s), ("wait_s", item.wait_s), ("turn", item.turn)):
@@ -183,6 +183,11 @@ class Columns:
                 "a block id of more than 64 bits", where="prefix blocks", hint="write such ids as texts"
             ) from None
         self.blocks = wide
+
+    def set_name(self, row: int, name: str) -> None:
+        """Give a row an id of its own; one that it has anyway takes no room."""
+        if name != self.name(row):
+            self.names[row] = name
 
     def name(self, row: int) -> str:
         """The id of a row: its own, else its line."""

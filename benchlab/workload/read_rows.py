@@ -199,19 +199,16 @@ def _quick_rows(context: Context) -> Put:
         )  # fmt: skip
         if not all(value is None or 0 < value <= MAX_TOKENS for value in (asked, answered, size)):
             return False
-        if at is not None and not 0 <= at <= 1e9:
+        if (at is not None and not 0 <= at <= 1e9) or (size is None) != (blocks is None):
             return False
-        if size is None:
-            if blocks is not None:
-                return False
-        elif blocks is None or len(blocks) > -(-asked // size):
+        if size is not None and blocks is not None and len(blocks) > -(-asked // size):
             return False
         if not _put(columns, number, NO_TIME, asked, answered or 0, size or 0, blocks, NATIVE if size else 0):
             return False
         if at is not None:
             columns.set("arrival_s", len(columns) - 1, at)
         if row.id:
-            columns.names[len(columns) - 1] = row.id
+            columns.set_name(len(columns) - 1, row.id)
         return True
 
     return put

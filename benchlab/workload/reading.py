@@ -167,7 +167,9 @@ class Reading:
             for row in np.asarray(left.rows)[odd].tolist():  # one hash may stand for two ids: look
                 names[row] = self._again(*(left.place(row) or (0, 0))).id
             unread = int((keys != -1).sum() - odd.sum())
-        if not names or (len(names) + unread == len(columns) and len(set(names.values())) == len(names)):
+        all_named = len(names) + unread == len(columns)
+        like_a_line = not all_named and any(name.isdecimal() or ":" in name for name in names.values())
+        if not names or (not like_a_line and len(set(names.values())) == len(names)):
             return set()
         first: dict[str, int] = {}
         told: dict[int, str] = {}

@@ -182,6 +182,17 @@ def test_an_id_stands_once(tmp_path: Path) -> None:
     assert "w.jsonl:2: id: 'q' is also the id of line 1" in told
 
 
+def test_an_id_is_not_the_line_of_a_row_without_one(tmp_path: Path) -> None:
+    told = refused(write(tmp_path, '{"id":"2","prompt":"a"}\n{"prompt":"b"}\n'))
+    assert "w.jsonl:2: id: '2' is also the id of line 1" in told
+    kept = read_items(tmp_path / "w.jsonl", lenient=True)
+    assert [item.prompt for item in kept.items] == ["a"]
+    assert [item.id for item in read_items(write(tmp_path, '{"id":"1","prompt":"a"}\n{"prompt":"b"}\n')).items] == [
+        "1",
+        "2",
+    ]
+
+
 def test_twenty_complaints_and_no_more(tmp_path: Path) -> None:
     told = refused(write(tmp_path, '{"prompt":""}\n' * 500))
     assert told.count("w.jsonl:") == 21  # the heading and twenty lines
