@@ -19,9 +19,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from benchlab.metrics import request
 from benchlab.metrics.columns import Columns, Floats
 from benchlab.metrics.intervals import effective_n, first_lag
+from benchlab.metrics.table import BY_NAME, measure
 from benchlab.metrics.trend import rising
 from benchlab.metrics.window import Window
 from benchlab.records.event import Outcome
@@ -162,10 +162,13 @@ def find_steady(c: Columns, w: Window, stage: Mapping[str, Any]) -> Steady | Non
 
 
 def _series(c: Columns, among: Any) -> tuple[str, Floats]:
-    paced = request.tpot(c).values
-    if np.isfinite(paced[among]).sum() >= 0.5 * among.sum():
-        return "tpot", paced
-    return "e2e", request.e2e(c).values
+    for name in ("tpot", "e2e"):
+        samples = measure(BY_NAME[name], c, among)
+        values = np.full(c.n, np.nan)
+        values[samples.rows] = samples.values
+        if name == "e2e" or len(samples.rows) >= 0.5 * among.sum():
+            break
+    return name, values
 
 
 def _apart(levels: Floats) -> tuple[Floats, int]:

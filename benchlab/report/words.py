@@ -28,6 +28,14 @@ METRIC_NAMES = {
     "prefill": "Prefill",
     "decode": "Decode",
     "transport": "Transport",
+    "cleanup": "Engine clean-up",
+    "preemptions": "Preemptions",
+    "stalls_100ms": "Gaps over 100 ms",
+    "stalls_500ms": "Gaps over 500 ms",
+    "stalls_1s": "Gaps over 1 s",
+    "session_time": "Whole session",
+    "session_wait": "Waiting of a session",
+    "session_turns": "Turns of a session",
 }
 """In the order of the tables; a metric that is not named here follows under its own name."""
 
