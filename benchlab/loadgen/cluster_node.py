@@ -7,16 +7,18 @@ every question can be asked again. It must not know what carries the calls: it i
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import socket
+import subprocess
 import tempfile
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 
@@ -61,6 +63,7 @@ class NodeAgent:
 
     def __init__(self) -> None:
         self._folder: Path | None = None
+        self._janitor: IO[bytes] | None = None
         self._pool: WorkerPool | None = None
         self._stage: threading.Thread | None = None
         self._reports: list[StageReport] | None = None
@@ -92,6 +95,7 @@ class NodeAgent:
         try:
             raise_descriptor_limit(connections)
             self._folder = folder = Path(tempfile.mkdtemp(prefix="benchlab-"))
+            self._janitor = _janitor(folder)
             mine = [
                 msgspec.structs.replace(
                     job,
@@ -175,6 +179,23 @@ class NodeAgent:
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
+        if self._janitor is not None:
+            self._janitor.close()
+            self._janitor = None
+
+
+def _janitor(folder: Path) -> IO[bytes] | None:
+    """A process that removes the folder, its workers having ended, once what is returned is closed or this one gone.
+
+    It is nobody's child: Ray kills those of an actor with it.
+    """
+    words = ["sh", "-c", 'exec 3<&0; (cat <&3 >/dev/null; sleep 5; rm -rf -- "$0") &', str(folder)]
+    null = subprocess.DEVNULL
+    with contextlib.suppress(OSError):
+        process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=null, stderr=null, start_new_session=True)
+        process.wait()
+        return process.stdin
+    return None
 
 
 def _failed(error: BenchlabError) -> Failed:

@@ -62,6 +62,10 @@ class Nodes:
         files = [path for path in self._folder.rglob("*") if path.is_file() and not path.is_symlink()]
         return [path for path in files if text.encode() in path.read_bytes()]
 
+    def folders(self) -> list[Path]:
+        """Folders that load generators have on the nodes now."""
+        return list(self._folder.glob("benchlab-*"))
+
     def workers(self) -> list[int]:
         """Load generator processes on the nodes."""
         found = []

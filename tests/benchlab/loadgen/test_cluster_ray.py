@@ -104,6 +104,10 @@ def test_ctrl_c_and_a_late_node_and_a_killed_parent(url: str, tmp_path: Path) ->
             run.signal(signal.SIGKILL)
             run.end()
         assert len(workers) == 3 and gone(workers, 30)
+        until = time.monotonic() + 20
+        while nodes.folders() and time.monotonic() < until:
+            time.sleep(0.5)
+        assert nodes.folders() == []
         done = benchlab("recover", tmp_path / "kill")
         manifest, _, rows = read(tmp_path / "kill")
         assert len(manifest["hosts"]) == 3 and manifest["state"] == "recovered", done
