@@ -81,6 +81,8 @@ def _fluid(c: Columns, inside: Bools, slo: Sequence[SloClause]) -> dict[str, Any
     if not len(rows):
         return None
     interval = mean_interval(met[rows], came[rows])
+    if (met[rows] == came[rows]).all():  # resampled, it would be certain: as sure as that no request has a late token
+        _, interval = share_intervals(np.ones(len(rows), dtype=np.bool_))
     low_high = None if interval is None else [max(0.0, interval[0]), min(1.0, interval[1])]
     return {"fluid_share": float(met[rows].sum() / came[rows].sum()), "fluid_share_ci95": low_high}
 

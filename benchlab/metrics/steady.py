@@ -12,7 +12,6 @@ Sources: White's MSER (Simulation 1997); Pettitt (Applied Statistics 1979); the 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal
@@ -59,7 +58,7 @@ class Shift:
 class Steady:
     """word: 'steady', 'shifted' (the span is the longer part), 'drifting', or 'short' (nothing can be said).
 
-    span: [w0, w1) in ns from t0. dropped: share of the stage's requests outside of it. series: tpot or e2e; groups:
+    span: [w0, w1) in ns from t0. dropped: share of the window's requests outside of it. series: tpot or e2e; groups:
     how many. lag: correlation of neighbours among requests; n, effective_n: of the requests inside. level, error: its
     mean in ms and the half width of that mean's 95% interval as a share of it.
     """
@@ -127,12 +126,10 @@ def mser(values: Floats) -> int:
     return int(np.argmax(error <= least / ENOUGH)) if least < GAIN * error[0] else 0
 
 
-def find_steady(c: Columns, w: Window, stage: Mapping[str, Any]) -> Steady | None:
-    """The steady span among all requests sent from the stage's start to w1; None where none was."""
-    start = stage.get("start_ns")
+def find_steady(c: Columns, w: Window) -> Steady | None:
+    """The steady span inside a window, among the requests sent in it; never wider than it. None where none was."""
     sent = c.number("sent_ns")
-    begin = float(start if start is not None else w.w0_ns)
-    among = (sent >= begin) & (sent < w.w1_ns) & c.is_outcome(Outcome.OK)
+    among = w.holds(sent) & c.is_outcome(Outcome.OK)
     name, values = _series(c, among)
     rows = np.flatnonzero(among & np.isfinite(values))
     if not len(rows):
@@ -156,7 +153,7 @@ def find_steady(c: Columns, w: Window, stage: Mapping[str, Any]) -> Steady | Non
     drift = _drift(levels[first:last])
     if drift is not None:
         word = "drifting"
-    begin_ns = w.w0_ns if first == 0 and begin >= w.w0_ns else math.floor(when[edges[first]])
+    begin_ns = w.w0_ns if first == 0 else math.floor(when[edges[first]])
     end_ns = w.w1_ns if last == len(levels) else math.floor(when[edges[last]])
     return _told(w, name, took, word, (begin_ns, end_ns), when, len(levels), shift, drift)  # type: ignore[arg-type]
 

@@ -137,7 +137,7 @@ def _simulated(manifest: Mapping[str, Any]) -> dict[str, Any]:
 def fingerprint(manifest: Mapping[str, Any]) -> dict[str, Any]:
     """What two runs must share to be compared: workload, api, model, load, sampling, engine."""
     endpoint, workload = manifest.get("endpoint") or {}, manifest.get("workload") or {}
-    engine = manifest.get("engine") or {}
+    engine, lock = manifest.get("engine") or {}, workload.get("lock") or {}
     loads = [
         {
             "kind": entry.get("kind"),
@@ -149,6 +149,10 @@ def fingerprint(manifest: Mapping[str, Any]) -> dict[str, Any]:
     ]
     return {
         "workload_sha256": workload.get("sha256"),
+        "workload_items": (lock.get("items") or {}).get("sha256"),
+        "arrivals": lock.get("arrivals"),
+        "tokenizer": lock.get("tokenizer"),
+        "seeds": lock.get("seeds"),
         "cache": workload.get("cache"),
         "api": endpoint.get("api"),
         "model": endpoint.get("model"),
@@ -175,7 +179,7 @@ class _Asked:
 def _stage(c: Columns, entry: Mapping[str, Any], asked: _Asked) -> tuple[dict[str, Any], list[Rule]]:
     manifest, slo, percentiles, limits = asked.manifest, asked.slo, asked.percentiles, asked.limits
     told = window_of(entry, c)
-    steady = find_steady(c, told, entry) if told is not None else None
+    steady = find_steady(c, told) if told is not None else None
     window = told
     if asked.window == "auto" and told is not None and steady is not None and steady.word != "short":
         window = replace(told, w0_ns=steady.span[0], w1_ns=steady.span[1])

@@ -5,6 +5,7 @@ The one idea: short lines for a terminal, made of the summary alone; what is not
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,12 +14,12 @@ from benchlab.units import format_number
 
 
 def claims_line(summary: Summary) -> str:
-    """'latency with reservations (window s) · capacity supported · ...'; '' for a summary without claims."""
+    """'latency with reservations (window) · capacity supported · ...'; '' for a summary without claims."""
     parts = []
     for claim, entry in mapping(summary.get("claims")).items():
         found = mapping(entry)
         against = [str(mapping(rule).get("name")) for rule in found.get("rules") or []]
-        why = ", ".join(dict.fromkeys(rule_word(name) for name in against))
+        why = ", ".join(dict.fromkeys(re.sub(r" (ms|s)$", "", name.replace("_", " ")) for name in against))
         measured = found.get("state") != "not measured"
         parts.append(f"{claim} {found.get('state')}" + (f" ({why})" if why and measured else ""))
     return " · ".join(parts)

@@ -13,14 +13,12 @@ from benchlab.metrics.summary import summarise_tables
 from benchlab.records.schema import SAMPLES
 from tests.made_runs import MadeStage, columns_from, made_manifest, ns, steady, table_of, window
 
-START = {"start_ns": 0}
-
 
 def found(gaps, *, seconds: float = 100.0):
     """The steady span of requests sent evenly over the time, of these TPOTs (s)."""
     step = seconds / len(gaps)
     records = [steady(i * step, ttft=0.1, gap=float(g), tokens=8, request_id=str(i)) for i, g in enumerate(gaps)]
-    result = find_steady(columns_from(records), window(0.0, seconds), START)
+    result = find_steady(columns_from(records), window(0.0, seconds))
     assert result is not None
     return result
 
@@ -84,9 +82,17 @@ def test_a_drift_is_named():
     assert slow.word == "steady"  # 2% is significant, and of no matter
 
 
+def test_it_never_reaches_back_into_the_warm_up():
+    records = [
+        steady(i / 6, ttft=0.1, gap=float(g), tokens=8, request_id=str(i)) for i, g in enumerate(0.02 * noise(600, 8))
+    ]
+    result = find_steady(columns_from(records), window(20.0, 90.0))
+    assert result.span == (ns(20.0), ns(90.0)) and result.n == 420
+
+
 def test_few_requests_and_none():
     assert found(0.02 * noise(30, 5)).word == "short"
-    assert find_steady(columns_from([]), window(0.0, 1.0), START) is None
+    assert find_steady(columns_from([]), window(0.0, 1.0)) is None
 
 
 def test_alike_neighbours_are_no_shift():

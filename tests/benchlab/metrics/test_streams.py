@@ -113,6 +113,8 @@ def test_the_share_needs_both_limits():
     ttft, tpot = SloClause("ttft", 150.0, "ttft=150ms"), SloClause("tpot", 40.0, "tpot=40ms")
     # 50 ms carried: deadlines at 150, 190, ...; tokens at 100, 150, ...: the seventh at 400 against 390, then each one
     assert share(ttft, tpot)[0] == pytest.approx(6 / 11) and share(ttft, tpot)[1][0] <= 6 / 11
+    easy = share(ttft, SloClause("tpot", 60.0, "tpot=60ms"))
+    assert easy[0] == 1.0 and easy[1][1] == 1.0 and 0.8 < easy[1][0] < 0.9  # twenty requests prove no more
     assert share(ttft) == (None, None) and share() == (None, None)
 
 
