@@ -29,7 +29,7 @@ ROLE = {
     "genai-bench": "genai-bench-role.json",
     "evalscope": "evalscope-role/benchmark_data.db",
 }
-SLO = (SloClause("ttft", 65, "ttft<=65ms"), SloClause("tpot", 9, "tpot<=9ms"))
+SLO = (SloClause("ttft", 65, "ttft"), SloClause("tpot", 9, "tpot"))
 
 
 def imported(path: Path, out: Path) -> Run:
@@ -161,6 +161,33 @@ def test_evalscope_gives_its_own_averages(tmp_path: Path) -> None:
     assert stats(speech, "itl")["mean"] == pytest.approx(told["Avg ITL (ms)"], abs=0.01)
     assert stats(speech, "e2e")["mean"] == pytest.approx(told["Avg Latency (s)"] * 1e3, abs=0.1)
     assert stats(speech, "completed_rps")["value"] == pytest.approx(told["Req Throughput (req/s)"], abs=1e-3)
+
+
+def limits(ttft: float, tpot: float) -> tuple[SloClause, ...]:
+    return SloClause("ttft", ttft, "ttft"), SloClause("tpot", tpot, "tpot")
+
+
+def test_goodput_is_each_tools_own(tmp_path: Path) -> None:
+    def good(name: str, tool: str, tpot: float = 11.45) -> dict[str, float | None]:
+        speech = own(imported(FILES / name, tmp_path / tool), tool, limits(184, tpot))
+        return {f.key: f.stats.get("value") for f in speech.figures}
+
+    vllm = good("vllm-good.json", "vllm")
+    told = load("vllm-good.json")["request_goodput"]
+    assert 0 < told < load("vllm-good.json")["request_throughput"]
+    assert vllm["good_rps"] == pytest.approx(told)
+    aiperf = good("aiperf-good/profile_export.jsonl", "aiperf")
+    told = load("aiperf-good/profile_export_aiperf.json")
+    assert aiperf["good_rps"] == pytest.approx(told["goodput"]["avg"], rel=1e-5)
+    assert aiperf["attainment"] == told["good_request_fraction"]["avg"] == 0.25
+    guidellm = good("guidellm-good.json", "guidellm")
+    told = load("guidellm-good.json")["benchmarks"][0]["metrics"]
+    assert guidellm["good_rps"] == pytest.approx(told["request_goodput"]["successful"]["mean"], rel=1e-6)
+    assert guidellm["attainment"] == pytest.approx(told["slo_attainment"])
+    inference_perf = good("inference-perf-good.json", "inference-perf", 14.5)
+    told = load("inference-perf-good.summary.json")["successes"]["goodput_metrics"]
+    assert inference_perf["good_rps"] == pytest.approx(told["request_goodput"], rel=1e-6)
+    assert inference_perf["attainment"] == pytest.approx(told["goodput_percentage"] / 100)
 
 
 # -- what becomes of it
