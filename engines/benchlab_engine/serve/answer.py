@@ -185,6 +185,7 @@ class StreamedAnswer(Answer):
                 await self._outlet.run(self._done)
             except WireError as error:
                 self._error = error
+                super()._end()  # later news must not be written behind the end of the body
             if self._error is not None:
                 self._outlet.send(self._events.error(self._error))
             return await self._outlet.close(is_slow=self._is_slow)

@@ -134,6 +134,7 @@ def drive(
                     asyncio.get_running_loop().call_later(0.05 + after_s, meanwhile, driver)
                 done.append((await driver.run(job, make_plan(job, items)), page.get()))
         finally:
+            await client.close()
             store.close()
             page.close()
         return done
