@@ -48,6 +48,24 @@ def test_different_work_gets_no_word_and_is_named_first(tmp_path):
     assert row(found, "ttft", "p50").change == (pytest.approx(2.0),)
 
 
+def test_the_lock_of_the_workload_binds_and_its_file_does_not(tmp_path):
+    def run(name, sha, **lock):
+        locked = {"items": {"count": 5, "sha256": "1" * 64}, "arrivals": None, "seeds": {"content": 0}, **lock}
+        workload = {"sha256": sha * 64, "cache": "unknown", "lock": locked}
+        return judged(tmp_path / name, 0.1, seed=1, workload=workload)
+
+    base = run("a", "a")
+    assert compare([base, run("b", "b")]).comparable  # the same items from another file
+    reseeded = compare([base, run("c", "a", seeds={"content": 1})])
+    assert reseeded.comparable and list(reseeded.differences) == ["seeds"]
+    for name, lock in (
+        ("d", {"items": {"count": 5, "sha256": "2" * 64}}),
+        ("e", {"arrivals": "x"}),
+        ("f", {"tokenizer": "t"}),
+    ):
+        assert not compare([base, run(name, "a", **lock)]).comparable
+
+
 def test_another_engine_is_a_difference_that_may_be_compared(tmp_path):
     base = judged(tmp_path / "a", 0.1, seed=1, engine={"name": "one"})
     other = judged(tmp_path / "b", 0.3, seed=1, engine={"name": "two"})
