@@ -19,7 +19,7 @@ def prompt_tokens(out: Path) -> list[int]:
 
 @pytest.mark.parametrize("api", ["chat", "completions"])
 def test_the_engine_counts_what_was_asked_for(api: str, engine, call, tmp_path) -> None:
-    load = "--isl 300 --osl 2 -n 6 -c 2 --warmup none --progress none".split()
+    load = ["--isl", "300", "--osl", "2", "-n", "6", "-c", "2", "--warmup", "none", "--progress", "none"]
     out = tmp_path / "run"
     done = call("run", "-u", engine, "--api", api, *load, "--tokenizer", "endpoint", "-o", out)
     assert done.code in (0, 4), done
