@@ -23,7 +23,7 @@ EVERYDAY = """
 -u --url -m --model --api -d --data -r --rate -c --concurrency --arrival --duration -n --requests --warmup --drain
 --isl --osl --max-inflight --timeout --seed --cache --slo --slo-target --objective --assert --max-regression
 --percentiles --workers -o --out -l --label --format --progress -q -v -H --body --gpu --scrape --select
---arrival-seed --keep-text --engine --dry-run
+--arrival-seed --keep-text --engine --dry-run --cluster --transport --pacing --replay --abandon --ramp --tokenizer
 --base-url --target --dataset --request-rate --num-prompts --request-count --max-concurrency --extra-body --goodput
 """
 """Flags that are built, peers' spellings among them."""
