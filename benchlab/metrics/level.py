@@ -29,8 +29,7 @@ def staircase(c: Columns, w: Window) -> tuple[Floats, Floats]:
     gone = left[(left > w.w0_ns) & (left < w.w1_ns)]
     when = np.concatenate([come, gone])
     step = np.concatenate([np.ones(len(come)), -np.ones(len(gone))])
-    # who leaves at the instant at which another enters was not there together with it
-    order = np.lexsort((step, when))
+    order = np.argsort(when, kind="stable")
     instants = np.concatenate([[float(w.w0_ns)], when[order], [float(w.w1_ns)]])
     return instants, base + np.concatenate([[0.0], np.cumsum(step[order])])
 

@@ -18,6 +18,8 @@ from benchlab.selection.figure import number
 
 _HOUR_S = 3600.0
 _MILLION = 1e6
+_LEAST = 1e-9
+"""Once in thirty years."""
 
 
 def per_million_tokens(price_per_hour: float, tokens_per_s: float) -> float:
@@ -152,8 +154,7 @@ def _costs(
     if price is None:
         why["cost"] = "no price was given: --price-per-hour"
         return found
-    done, good = number(stage.get("completed_rps")), number(stage.get("good_rps"))
-    out, both = number(stage.get("output_tps")), number(stage.get("total_tps"))
+    done, good, out, both = (_rate(stage, key) for key in ("completed_rps", "good_rps", "output_tps", "total_tps"))
     if not done:
         why["cost"] = "nothing was completed"
         return found
@@ -187,6 +188,12 @@ def _costs(
     return found
 
 
+def _rate(stage: Mapping[str, Any], key: str) -> float | None:
+    """A rate of the stage; one that is too small to divide by is none at all."""
+    found = number(stage.get(key))
+    return found if found is None or found > _LEAST else 0.0
+
+
 def _energies(stage: Mapping[str, Any], why: dict[str, str]) -> dict[str, Any]:
     """Joules over what was done in the window, idle share apart."""
     names = ("joules_per_request", "joules_per_output_token", "joules_per_good_token", "idle_share")
@@ -194,11 +201,11 @@ def _energies(stage: Mapping[str, Any], why: dict[str, str]) -> dict[str, Any]:
     found["energy_is_lower_bound"] = False
     energy = stage.get("energy") or {}
     joules, window = number(energy.get("joules")), number(stage.get("window_s"))
-    if joules is None or not window:
+    if joules is None or not window or window <= _LEAST:
         why["energy"] = str(energy.get("why") or "no energy was measured")
         return found
     found["energy_is_lower_bound"] = bool(energy.get("lower_bound"))
-    done, out, good = (number(stage.get(key)) for key in ("completed_rps", "output_tps", "good_tps"))
+    done, out, good = (_rate(stage, key) for key in ("completed_rps", "output_tps", "good_tps"))
     idle = number(energy.get("idle_joules"))
     if done:
         found["joules_per_request"] = joules / (done * window)
@@ -210,7 +217,7 @@ def _energies(stage: Mapping[str, Any], why: dict[str, str]) -> dict[str, Any]:
         why["joules_per_good_token"] = "no --slo was given" if good is None else "no token was good"
     if idle is None:
         why["idle_share"] = "no second without load was sampled"
-    elif joules > 0:
+    elif joules > _LEAST:
         found["idle_share"] = min(1.0, idle / joules)
         if out:
             found["joules_per_output_token_above_idle"] = max(0.0, joules - idle) / (out * window)

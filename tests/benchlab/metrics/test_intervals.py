@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import signal, stats
 
+from benchlab.metrics.block import metric_block
 from benchlab.metrics.intervals import (
     autocorrelation,
     clopper_pearson,
@@ -21,6 +22,8 @@ from benchlab.metrics.intervals import (
     sums_over_time,
 )
 from benchlab.metrics.quantiles import quantile_with_interval, wilson
+from benchlab.metrics.table import BY_NAME
+from tests.made_runs import columns_from, steady
 
 
 def ar1(n: int, phi: float, generator: np.random.Generator) -> np.ndarray:
@@ -111,6 +114,27 @@ def test_nothing_and_everything():
     score, exact = share_intervals(np.ones(20, bool))
     assert score[1] == exact[1] == 1.0 and 0.8 < exact[0] < score[0] + 0.1
     assert clopper_pearson(0, 0) is None and clopper_pearson(0, 10)[0] == 0.0
+
+
+def test_a_summary_counts_alike_requests_for_fewer():
+    """The same TTFTs in two orders: shuffled, they say more than in the order in which they rose and fell."""
+    generator = np.random.default_rng(4)
+    alike = 0.1 * np.exp(0.3 * ar1(600, 0.9, generator))
+
+    def block(values):
+        records = [steady(i / 10, ttft=float(t), gap=0.01, tokens=4, request_id=str(i)) for i, t in enumerate(values)]
+        c = columns_from(records)
+        return metric_block(BY_NAME["ttft"], c, np.ones(c.n, dtype=bool), (50, 99))
+
+    in_order, shuffled = block(alike), block(generator.permutation(alike))
+    assert in_order["p50"] == shuffled["p50"] and "effective_n" not in shuffled
+    assert in_order["effective_n"]["p50"] < 150
+    width = {name: np.diff(found["ci95"]["p50"])[0] for name, found in (("o", in_order), ("s", shuffled))}
+    assert width["o"] > 1.8 * width["s"]
+    assert np.diff(in_order["ci95"]["mean"])[0] > 1.8 * np.diff(shuffled["ci95"]["mean"])[0]
+    # too few independent ones to bound p99, though 600 would do
+    assert in_order["indicative"] == ["p99"] and shuffled["indicative"] == []
+    assert in_order["ci95"]["p99"][1] is None
 
 
 # -- coverage, by simulation

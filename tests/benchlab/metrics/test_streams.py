@@ -147,6 +147,12 @@ def test_levels_are_weighted_by_time():
     assert law["product"] == pytest.approx(law["rate"] * law["stay_s"]) and law["disagreement"] is not None
 
 
+def test_who_leaves_as_another_enters_was_not_there_with_it():
+    records = [stream(float(i), [i + 1.0], request_id=str(i)) for i in range(5)]
+    found = in_flight(columns_from(records), window(0.0, 5.0))
+    assert found["max"] == found["p50"] == 1.0 and found["mean"] == pytest.approx(1.0)
+
+
 # -- sessions
 
 

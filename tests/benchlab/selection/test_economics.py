@@ -21,6 +21,7 @@ from benchlab.selection.economics import (
     successes_per_dollar,
 )
 from benchlab.selection.judge import judge
+from benchlab.selection.slo import parse_objective
 from tests.made_runs import MadeStage, made_run, ns, steady
 
 WORK = Split(prefill_s=0.16, decode_s=0.1875, input_tokens=2000, output_tokens=300)
@@ -145,6 +146,21 @@ def test_objectives_of_a_judged_run_say_whether_they_are_proved(tmp_path):
     p95, p99 = judge(Run(path))["stages"][0]["proofs"]
     assert p95["proven"] and not p99["proven"]
     assert p99["say"].startswith("run 2 min 50 s longer to prove p99")
+
+
+def test_a_share_is_proved_by_the_exact_interval_and_not_by_wilsons(tmp_path):
+    """30 of 30: Wilson's interval begins at 88.6%, the exact one at 88.4%; an objective of 88.5% is not proved."""
+    records = [steady(i / 2, ttft=0.1, gap=0.02, tokens=10, request_id=str(i)) for i in range(30)]
+    path = made_run(tmp_path / "run", [MadeStage(records, 0.0, 15.0, offered_rps=2.0, cut=20.0)],
+                    slo={"clauses": ["ttft=400ms"], "target": None})  # fmt: skip
+    judged = judge(Run(path), objectives=[parse_objective("attainment>=88.5%")], mode="proved")
+    stage = judged["stages"][0]
+    assert stage["attainment_exact95"][0] < 0.885 < stage["attainment_ci95"][0]
+    assert judged["selection"]["selected_stage"] is None
+    assert (
+        judge(Run(path), objectives=[parse_objective("attainment>=88%")], mode="proved")["selection"]["selected_stage"]
+        == 0
+    )
 
 
 def test_the_preset_of_a_run_is_kept(tmp_path):
