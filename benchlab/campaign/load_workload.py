@@ -11,6 +11,7 @@ from benchlab.loadgen.abandon import check_tags
 from benchlab.loadgen.session_graph import in_sessions
 from benchlab.units import NS_PER_S, format_duration
 from benchlab.workload.item import WorkloadItem
+from benchlab.workload.lock import check_lock
 from benchlab.workload.make import make, to_bytes
 from benchlab.workload.read import Workload, read_items
 from benchlab.workload.recipes import fixed
@@ -32,7 +33,15 @@ def load_workload(spec: RunSpec) -> Workload:
         allow_unknown=spec.allow_unknown,
         time_unit=spec.time_unit,
         block_tokens=spec.block_tokens,
+        form=spec.data_format,
     )
+    if spec.lock is not None:
+        check_lock(
+            spec.lock,
+            workload,
+            seeds={"content": spec.seed, "arrival": spec.arrival_seed},
+            sampling=spec.extra if spec.extra else None,
+        )
     if not workload.items:
         raise UsageError("the workload holds no request", where=str(spec.data))
     workload = _clipped(workload, spec)

@@ -149,6 +149,8 @@ class RunSpec:
     allow_unknown: bool = False
     block_tokens: int | None = None
     time_unit: str | None = None
+    data_format: str | None = None
+    lock: Path | None = None
     out: Path | None = None
     labels: dict[str, str] = field(default_factory=dict)
     gpu: str = "auto"

@@ -45,6 +45,8 @@ def measure(
     allow_unknown: Annotated[bool, typer.Option("--allow-unknown", help="Accept unknown fields in workload lines.", rich_help_panel=_LOAD)] = False,
     block_tokens: Annotated[int | None, typer.Option("--block-tokens", min=1, help="Tokens of a prefix block, for traces that do not say.", rich_help_panel=_LOAD)] = None,
     time_unit: Annotated[Text, typer.Option("--time-unit", help="s | ms | us | ns, for traces that do not say.", rich_help_panel=_LOAD)] = None,
+    data_format: Annotated[Text, typer.Option("--data-format", "--from", help="Format of the data by name, where its keys leave it in doubt.", rich_help_panel=_LOAD)] = None,
+    lock: Annotated[Path | None, typer.Option("--lock", help="Lock file of the workload; exit 6 where it differs.", rich_help_panel=_LOAD)] = None,
     rate: Annotated[Text, typer.Option("-r", "--rate", "--request-rate", help="Open loop: requests (sessions, where the workload has them) per second: 2,4,8 or 1..32:x2 or 2..10:+2.", rich_help_panel=_LOAD)] = None,
     concurrency: Annotated[Text, typer.Option("-c", "--concurrency", "--max-concurrency", help="Closed loop: users: 1,4,16 or 1..32:x2.", rich_help_panel=_LOAD)] = None,
     arrival: Annotated[str, typer.Option("--arrival", help="constant | poisson | gamma:CV | weibull:SHAPE | mmpp:KEY=VALUE,... (bursts; keys and defaults high=3x share=0.2 stay=5s) | trace", rich_help_panel=_LOAD)] = "poisson",

@@ -90,6 +90,8 @@ def build(
         allow_unknown=flags["allow_unknown"],
         block_tokens=flags["block_tokens"],
         time_unit=flags["time_unit"],
+        data_format=flags["data_format"],
+        lock=flags["lock"],
         out=flags["out"],
         labels=_labels(flags["label"] or []),
         gpu=flags["gpu"],

@@ -21,7 +21,10 @@ Lenient = Annotated[bool, typer.Option("--lenient", help="Leave broken lines out
 AllowUnknown = Annotated[bool, typer.Option("--allow-unknown", help="Accept unknown fields.")]
 TimeUnit = Annotated[str | None, typer.Option("--time-unit", help="s | ms | us | ns, for traces that do not say.")]
 BlockTokens = Annotated[int | None, typer.Option("--block-tokens", min=1, help="Tokens of a prefix block, likewise.")]
-From = Annotated[str | None, typer.Option("--from", help="Format by name; a wrong one lists them (default: by keys).")]
+From = Annotated[
+    str | None,
+    typer.Option("--from", "--data-format", help="Format by name; a wrong one lists them (default: by keys)."),
+]
 
 
 @workloads.command("inspect")

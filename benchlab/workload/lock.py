@@ -112,12 +112,19 @@ def differences(locked: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     return told
 
 
-def check_lock(path: str | Path, workload: Workload) -> None:
-    """Raises NotComparableError, with what differs, where a workload is not the locked one."""
+def check_lock(
+    path: str | Path,
+    workload: Workload,
+    *,
+    seeds: Mapping[str, int] | None = None,
+    sampling: Mapping[str, Any] | None = None,
+) -> None:
+    """Raises NotComparableError, with what differs, where a workload is not the locked one; None is not looked at."""
     locked = read_lock(path)
-    now = lock(workload)
-    open_parts = {key: locked[key] for key in ("seeds", "tokenizer", "sampling", "chat_template")}
-    told = differences(locked, {**now, **open_parts})
+    now: dict[str, Any] = lock(workload)
+    asked = {"seeds": seeds, "sampling": sampling, "tokenizer": None, "chat_template": None}
+    now |= {key: locked.get(key) if value is None else dict(value) for key, value in asked.items()}
+    told = differences(locked, now)
     if told:
         raise NotComparableError(
             "is not the locked workload:\n  " + "\n  ".join(told),

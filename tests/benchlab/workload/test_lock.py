@@ -80,3 +80,12 @@ def test_what_a_run_stores_binds_it_to_its_workload(tmp_path: Path) -> None:
     assert kept["facts"]["prefix"]["token_hit_ratio"] == pytest.approx(512 * 4 / 3000)
     assert (kept["time_unit"], kept["inversions"]) == ("ms", 0)
     json.dumps(kept, allow_nan=False)
+
+
+def test_a_run_checks_the_lock_before_anything_is_sent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data, locked = put(tmp_path, "m.jsonl", lines(ROWS)), tmp_path / "l.json"
+    assert main(["workload", "lock", str(data), "-o", str(locked), "--arrival-seed", "3"]) == 0
+    run = ["run", "-u", "http://127.0.0.1:9", "-m", "m", "-d", str(data), "-c", "1", "--duration", "5s", "--dry-run"]
+    assert main([*run, "--lock", str(locked), "--arrival-seed", "3", "--from", "mooncake"]) == 0
+    assert main([*run, "--lock", str(locked)]) == Exit.NOT_COMPARABLE
+    assert "seeds.arrival: locked 3, now 0" in capsys.readouterr().err
