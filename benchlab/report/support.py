@@ -37,7 +37,7 @@ def claim_hints(summary: Summary) -> list[str]:
     return list(hints)
 
 
-def _stage(summary: Summary, index: int) -> Mapping[str, Any]:
+def stage_entry(summary: Summary, index: int) -> Mapping[str, Any]:
     """The stage of this number as the summary has it."""
     return next((raw for raw in map(mapping, summary.get("stages") or []) if raw.get("stage") == index), {})
 
@@ -45,7 +45,9 @@ def _stage(summary: Summary, index: int) -> Mapping[str, Any]:
 def proof_lines(summary: Summary, index: int) -> list[str]:
     """What the stage proves of each objective on a percentile, or how much longer it would have to be."""
     return [
-        str(mapping(raw).get("say")) for raw in _stage(summary, index).get("proofs") or [] if mapping(raw).get("say")
+        str(mapping(raw).get("say"))
+        for raw in stage_entry(summary, index).get("proofs") or []
+        if mapping(raw).get("say")
     ]
 
 
@@ -67,7 +69,7 @@ _ENERGIES = (("joules_per_output_token", "output token"), ("joules_per_good_toke
 
 def economics_lines(summary: Summary, index: int) -> list[str]:
     """A line of costs and one of energy, each only where something is known."""
-    found = mapping(_stage(summary, index).get("economics"))
+    found = mapping(stage_entry(summary, index).get("economics"))
     lines = []
     costs = [(number(found.get(key)), words) for key, words in _COSTS]
     told = [f"{_dollars(value)} / {words}" for value, words in costs if value is not None]

@@ -10,9 +10,11 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from benchlab.metrics.table import METRICS
 from benchlab.records.event import Outcome
 from benchlab.report.html import visible
 from benchlab.report.objectives import objectives_of, two_stats
+from benchlab.report.support import stage_entry
 from benchlab.report.view import (
     Stage,
     Summary,
@@ -90,6 +92,8 @@ def csv(summary: Summary, manifest: Mapping[str, Any] | None = None) -> str:
     ]
     header += ["window_s", "achieved_rps", "completed_rps", "good_rps", "attainment", "attempted", *outcomes]
     header += ["limited", "shed", "in_flight_mean", "input_tps", "output_tps", "total_tps"]
+    others = [metric.name for metric in METRICS if metric.scope == "run" and metric.name not in header]
+    header += others
     header += [name for name, _, _ in latencies]
     picked = selected_of(summary, stages)
     rows: list[list[object]] = [list(header)]
@@ -99,6 +103,7 @@ def csv(summary: Summary, manifest: Mapping[str, Any] | None = None) -> str:
         row += [stage.window_s, stage.achieved, stage.completed, stage.good, stage.attainment, stage.attempted]
         row += [stage.outcomes.get(outcome, 0) for outcome in outcomes]
         row += [stage.limited, stage.shed, stage.in_flight, stage.input_tps, stage.output_tps, stage.total_tps]
+        row += [number(stage_entry(summary, stage.index).get(name)) for name in others]
         for _, name, stat in latencies:
             metric = stage.metrics.get(name)
             counts = {"n": metric.n if metric else 0, "left_out": metric.left_out if metric else 0}

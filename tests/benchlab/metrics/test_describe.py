@@ -7,6 +7,9 @@ import json
 from benchlab.cli.app import main
 from benchlab.metrics.describe import markdown, rows, text
 from benchlab.metrics.table import METRICS
+from benchlab.report.tables import csv
+from benchlab.selection.judge import judge
+from tests.made_runs import open_run, open_stage
 from tests.running import ROOT
 
 
@@ -34,3 +37,11 @@ def test_the_command(capsys):
     assert capsys.readouterr().out.startswith("name,unit,better,of,needs,meaning\r\nttft,ms,lower,request,")
     assert main(["metrics", "tftt"]) == 2
     assert "did you mean ttft?" in capsys.readouterr().err
+
+
+def test_the_csv_header_holds_every_metric(tmp_path):
+    header = csv(judge(open_run(tmp_path / "run", [open_stage(5, 0.0)]))).splitlines()[0].split(",")
+    for metric in METRICS:
+        if metric.scope == "session":
+            continue  # a run without sessions has none
+        assert (metric.name if metric.scope == "run" else f"{metric.name}_n") in header
