@@ -79,6 +79,11 @@ def _meaning(name: str, value: Any) -> tuple[str, Any]:
         return "wait_s", scaled_ns(value or 0, "ms", name) / 1e9
     if name == "texts" and isinstance(value, list) and all(isinstance(text, str) for text in value):
         return "prompt", "\n".join(value)
+    if name == "messages" and isinstance(value, str) and value.startswith("["):  # data sets keep them as text
+        try:
+            return name, msgspec.json.decode(value)
+        except (msgspec.DecodeError, RecursionError):
+            return name, value
     return _NATIVE.get(name, name), value
 
 

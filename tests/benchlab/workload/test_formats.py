@@ -151,6 +151,10 @@ def test_spellings_of_other_tools(tmp_path: Path) -> None:
     assert (third.output_tokens, third.tools) == (5, [{"type": "function"}])
     parts = read(tmp_path, [{"texts": ["a", "b"], "role": "user", "extra": {"top_p": 0.5}, "temperature": 0}]).items[0]
     assert (parts.prompt, parts.sampling) == ("a\nb", {"top_p": 0.5, "temperature": 0})
+    told = {"messages": json.dumps([{"role": "user", "content": "a"}]), "timestamp_ms": 5}
+    assert read(tmp_path, [told]).items[0].messages == [{"role": "user", "content": "a"}]
+    with pytest.raises(UsageError, match=r"messages: expected array"):
+        read(tmp_path, [{"messages": "[broken"}])
     payload = [{"payload": BATCH["body"], "timestamp": at} for at in (2000, 3500)]
     assert [item.arrival_s for item in read(tmp_path, payload).items] == [0.0, 1.5]
     timed = read(tmp_path, [{"timestamp_ms": at, "input_length": 5, "output_length": 2} for at in (0, 1500)])
