@@ -14,7 +14,7 @@ import numpy as np
 
 from benchlab.campaign.replay import place_of
 from benchlab.campaign.session_stages import SessionTimes, closed_sessions, open_sessions, trace_sessions
-from benchlab.campaign.spec import Load, RunSpec, Warmup
+from benchlab.campaign.spec import AT_ONCE, Load, RunSpec, Warmup
 from benchlab.errors import UsageError
 from benchlab.loadgen.arrivals import arrival_times
 from benchlab.loadgen.job import StageJob
@@ -59,6 +59,9 @@ def plan_stages(spec: RunSpec, items: Sequence[WorkloadItem]) -> list[Stage]:
     needs = find_needs(items) if spec.replay is None else []
     graph = SessionGraph(items, needs) if any(needs) else None
     if graph is None:
+        if spec.think != AT_ONCE and all(load.kind == "open" for load in spec.loads):
+            hint = "leave it out; pauses are for the users of -c/--concurrency and the turns of sessions"
+            raise UsageError("nobody waits for an answer before sending here", where="--think", hint=hint)
         return [_plan(index, load, spec, items) for index, load in enumerate(spec.loads)]
     stages: list[Stage] = []
     session = 0

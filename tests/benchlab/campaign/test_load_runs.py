@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from benchlab.campaign.spec import Load, RunSpec, Warmup
 from benchlab.clients.base import Timeouts
 from benchlab.errors import Exit, NotComparableError, UsageError
 from benchlab.loadgen.abandon import Abandon
+from benchlab.loadgen.arrivals import Arrival
 from benchlab.records.manifest import read_json
 from benchlab.records.record import Record
 from benchlab.units import NS_PER_MS, NS_PER_S
@@ -156,6 +159,25 @@ def test_arrivals_at_the_server_follow_the_timetable(tmp_path: Path) -> None:
     assert gaps.statistic < 0.2  # a busy host moves small gaps; a client that paces by sleeping fails by far more
     drift = (arrived[-1] - arrived[0]) - (intended[-1] - intended[0])
     assert abs(drift) < 0.5
+
+
+def test_c25_the_clock_of_the_schedule_begins_when_every_worker_is_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Set-up, and a worker that takes a second longer, are no part of the timetable: nothing comes in a burst."""
+    slow = tmp_path / "slow-python"
+    slow.write_text(f'#!/bin/sh\nmkdir {tmp_path}/first 2>/dev/null || sleep 1\nexec {sys.executable} "$@"\n')
+    slow.chmod(0o755)
+    monkeypatch.setattr("benchlab.loadgen.pool.sys", SimpleNamespace(executable=str(slow)))
+    load = Load("open", rate=50.0, arrival=Arrival("constant"))
+    with LoggingServer(gap_s=0.001, chunks=2) as server:
+        run(server, tmp_path / "run", load, duration_ns=2 * NS_PER_S, osl=2, workers=2, warmup=Warmup())
+        begun = np.sort(list(server.begun.values()))
+
+    assert len(begun) == 100
+    # of a schedule that began with the set-up, fifty would come at once
+    assert max(np.searchsorted(begun, begun + 0.2, side="left") - np.arange(100)) <= 25
+    assert begun[-1] - begun[0] > 1.8
 
 
 @pytest.mark.parametrize("made", [pytest.param(True, marks=pytest.mark.slow), False], ids=["made", "sessions"])

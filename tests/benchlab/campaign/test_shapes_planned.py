@@ -28,6 +28,7 @@ from benchlab.errors import UsageError
 from benchlab.loadgen.arrivals import Arrival, parse_arrival
 from benchlab.loadgen.rate_curve import parse_ramp
 from benchlab.loadgen.session_graph import SessionGraph, in_sessions
+from benchlab.loadgen.think import ThinkTime
 from benchlab.loadgen.trace_times import TraceShape, parse_trace_shape
 from benchlab.loadgen.worker import make_plan
 from benchlab.records.event import Outcome
@@ -261,3 +262,10 @@ def test_sessions_of_a_trace_begin_at_its_times(n: int | None, s: int | None) ->
 
 def with_arrival(items: list[WorkloadItem], arrival_s: float) -> list[WorkloadItem]:
     return [msgspec.structs.replace(items[0], arrival_s=arrival_s), *items[1:]]
+
+
+def test_pauses_that_nobody_makes_are_refused() -> None:
+    spec = replace(spec_of(Load("open", rate=2.0), n=4), think=ThinkTime(first=S))
+    with pytest.raises(UsageError, match="nobody waits"):
+        plan_stages(spec, [])
+    assert plan_stages(spec, SESSIONS) and plan_stages(replace(spec, loads=(Load("closed", concurrency=1),)), [])

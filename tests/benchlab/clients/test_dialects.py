@@ -196,7 +196,7 @@ def details(reason: str = "length", tokens: int = 3) -> Dict:
 
 
 class TestTgi:
-    def test_an_answer(self) -> None:
+    def test_C37_the_text_that_the_last_event_repeats_is_not_counted_again(self) -> None:
         last = token(" c", generated_text="a b c", details=details())
         seen = ask(sse((0.0, token("a")), (0.03, token(" b")), (0.06, last)), api="tgi")
         record = seen.record
@@ -212,7 +212,7 @@ class TestTgi:
         assert seen.kinds == [Kind.CONTENT, Kind.EMPTY, Kind.CONTENT, Kind.FINISH]
         assert tokens_of(seen) == [1, 2]  # the token without text belongs to the text that it led to
 
-    def test_only_the_last_event_came(self) -> None:
+    def test_C37_the_whole_text_counts_where_only_the_last_event_came(self) -> None:
         last = token("</s>", special=True, generated_text="ab", details=details())
         seen = ask(sse((0.0, last)), api="tgi")
         assert (seen.text, seen.record.outcome, len(seen.visible)) == ("ab", Outcome.OK, 1)
