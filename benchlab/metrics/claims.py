@@ -26,6 +26,7 @@ _RECORDS: frozenset[str] = frozenset(
         "prompts_sent_before",
         "hosts_lost",
         "simulated",
+        "imported",
     )
 )
 _CLIENT = frozenset(
@@ -147,10 +148,14 @@ def claims(rules: Sequence[Rule]) -> dict[str, Any]:
         mine = [rule for rule in rules if rule.name in names]
         state = worst(mine)
         word = {"fail": "not supported", "warn": "with reservations"}.get(state, "supported")
-        if claim == "energy" and not any(rule.name == "energy_known" and rule.state != "not checked" for rule in mine):
+        if any(rule.name == "simulated" for rule in mine):
+            word = "not measured"
+        elif claim == "energy" and not any(
+            rule.name == "energy_known" and rule.state != "not checked" for rule in mine
+        ):
             word = "not measured"
         against = [rule for rule in mine if rule.state in ("fail", "warn")]
         if word == "not measured":
-            against = [rule for rule in mine if rule.name == "energy_known"]
+            against = [rule for rule in mine if rule.name in ("energy_known", "simulated")]
         found[claim] = {"state": word, "rules": [rule.as_dict() for rule in against]}
     return found

@@ -90,6 +90,12 @@ def test_a_run_of_an_unknown_workload_compares_with_nothing(tmp_path):
     assert made["claims"]["latency"]["state"] == "supported"
 
 
+def test_a_simulation_measured_nothing(tmp_path):
+    made = summarise(open_run(tmp_path / "run", [long_stage(rate=12.0)], simulated={"profile": "made"}))
+    assert {entry["state"] for entry in made["claims"].values()} == {"not measured"}
+    assert "cost model" in made["claims"]["latency"]["rules"][0]["hint"]
+
+
 def test_presets_by_name_and_publish_is_nowhere_laxer():
     assert PRESETS == {"ci": CI, "publish": PUBLISH}
     for name in ("missed_share", "lag_ms", "cpu_share", "merged_share", "cached_share", "token_count_share",
@@ -109,5 +115,5 @@ def test_holes_in_telemetry_warn_or_fail(tmp_path, preset):
 def test_every_rule_that_a_claim_rests_on_exists(tmp_path):
     """A name that no rule has would never speak against the claim."""
     made = claims_of(tmp_path, [long_stage()], limits=PUBLISH)
-    known = {r["name"] for r in made["verdict"]["rules"]} | {"simulated", "hosts_lost", "hosts_clock_ms"}
+    known = {r["name"] for r in made["verdict"]["rules"]} | {"simulated", "imported", "hosts_lost", "hosts_clock_ms"}
     assert set().union(*RESTS_ON.values()) <= known
