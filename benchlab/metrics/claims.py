@@ -148,11 +148,8 @@ def claims(rules: Sequence[Rule]) -> dict[str, Any]:
         mine = [rule for rule in rules if rule.name in names]
         state = worst(mine)
         word = {"fail": "not supported", "warn": "with reservations"}.get(state, "supported")
-        if any(rule.name == "simulated" for rule in mine):
-            word = "not measured"
-        elif claim == "energy" and not any(
-            rule.name == "energy_known" and rule.state != "not checked" for rule in mine
-        ):
+        no_energy = claim == "energy" and not any(r.name == "energy_known" and r.state != "not checked" for r in mine)
+        if no_energy or any(rule.name == "simulated" for rule in mine):
             word = "not measured"
         against = [rule for rule in mine if rule.state in ("fail", "warn")]
         if word == "not measured":
