@@ -12,6 +12,8 @@ keys (all `_ns` from t0 of the host that made the requests):
               lock {fingerprint, items {count, sha256}, arrivals, seeds, tokenizer, sampling, chat_template}}
     items (number in items.parquet)
     simulated {profile, seed, max_wait_ns, the core's settings} where nothing was measured, else absent
+    imported {tool, version, file, sha256, untold {field: what}, notes} where another tool measured, else absent; its
+             stages have tool_span_s, what that tool divided its rates by
     seeds {arrival, content} · sampling {...} · timeouts {connect_ns, first_content_ns, gap_ns, total_ns}
     client {transport, loop, python, platform, stamp_source, cpus, proxies_ignored [names], ...}
     stages [{stage, name, kind: open | closed, offered_rps, concurrency, arrival, warmup, planned,
