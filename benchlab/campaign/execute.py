@@ -80,7 +80,8 @@ def execute(spec: RunSpec, progress: Progress, judging: dict[str, Any] | None = 
     workload = load_workload(spec)
     stages = plan_stages(spec, workload.items)
     connections = max((load.concurrency or spec.max_inflight or 0 for load in spec.loads), default=0)
-    name = "-".join([spec.engine.launch if spec.engine else "run", slug(spec.data.stem, 20) if spec.data else "fixed"])
+    what = slug(spec.data.stem if spec.data else spec.recipe or "fixed", 20)
+    name = f"{spec.engine.launch if spec.engine else 'run'}-{what}"
     clock = SystemClock()
     with contextlib.ExitStack() as stack:
         interrupt = stack.enter_context(Interrupt())

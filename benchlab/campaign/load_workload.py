@@ -1,4 +1,4 @@
-"""The items of a run: a file as it lies, or prompts of one length made from the seed."""
+"""The items of a run: a file as it lies, a recipe's, or prompts of one length made from the seed."""
 
 from __future__ import annotations
 
@@ -23,10 +23,7 @@ _MADE_ITEMS = 1000
 def load_workload(spec: RunSpec) -> Workload:
     """Read or make the workload. Raises UsageError for a file that holds nothing to send."""
     if spec.data is None:
-        items = make(fixed(spec.isl or 1, spec.osl or 1), spec.seed, _MADE_ITEMS)
-        digest = hashlib.sha256(to_bytes(items)).hexdigest()
-        name = f"fixed:{spec.isl}:{spec.osl}"
-        return Workload(items, name, digest, len(items), len(items), format="made")
+        return _made(spec)
     workload = read_items(
         spec.data,
         lenient=spec.lenient,
@@ -46,6 +43,20 @@ def load_workload(spec: RunSpec) -> Workload:
         raise UsageError("the workload holds no request", where=str(spec.data))
     workload = _clipped(workload, spec)
     check_tags(workload.items)
+    return replace(workload, items=in_sessions(workload.items))
+
+
+def _made(spec: RunSpec) -> Workload:
+    """Items that lie in no file: the seed makes them."""
+    if spec.recipe is None:
+        items = make(fixed(spec.isl or 1, spec.osl or 1), spec.seed, _MADE_ITEMS)
+        name = f"fixed:{spec.isl}:{spec.osl}"
+    else:
+        recipe, _, count = spec.recipe.partition(":")
+        items = make(recipe, spec.seed, int(count) if count else None)
+        name = f"recipe:{spec.recipe}"
+    digest = hashlib.sha256(to_bytes(items)).hexdigest()
+    workload = _clipped(Workload(items, name, digest, len(items), len(items), format="made"), spec)
     return replace(workload, items=in_sessions(workload.items))
 
 

@@ -29,6 +29,7 @@ class Replay:
 
     loads: tuple[Load, ...]
     data: Path | None
+    recipe: str | None
     isl: int | None
     osl: int | None
     seed: int
@@ -54,9 +55,10 @@ def read_replay(path: Path, *, data: Path | None = None) -> Replay:
     if not loads:
         raise UsageError("holds no request that was due", where=f"--replay {path}", hint="give another run")
     name = str(workload.get("path") or "")
-    made = workload.get("format") == "made" and name.startswith("fixed:")
-    lengths = name.split(":")[1:] if made else []
-    if (data is None and not made and not Path(name).is_file()) or (made and len(lengths) != 2):
+    kind, _, rest = name.partition(":") if workload.get("format") == "made" else ("", "", "")
+    made = kind in ("fixed", "recipe")
+    lengths = rest.split(":") if kind == "fixed" else []
+    if (data is None and not made and not Path(name).is_file()) or (kind == "fixed" and len(lengths) != 2):
         raise UsageError(
             f"its workload '{name[:200]}' is not there", where=f"--replay {path}", hint="say where with -d"
         )
@@ -64,8 +66,9 @@ def read_replay(path: Path, *, data: Path | None = None) -> Replay:
     return Replay(
         loads=tuple(loads),
         data=None if made else data or Path(name),
-        isl=int(lengths[0]) if made else None,
-        osl=int(lengths[1]) if made else None,
+        recipe=rest if kind == "recipe" else None,
+        isl=int(lengths[0]) if lengths else None,
+        osl=int(lengths[1]) if lengths else None,
         seed=int(seeds.get("content") or 0),
         arrival_seed=int(seeds.get("arrival") or 0),
         cache=str(workload.get("cache") or "warm"),

@@ -62,7 +62,7 @@ def simulate(
     settings.build()
     workload = load_workload(spec)
     stages = plan_stages(spec, workload.items)
-    name = f"sim-{slug(settings.profile, 24)}-{slug(spec.data.stem, 20) if spec.data else 'fixed'}"
+    name = f"sim-{slug(settings.profile, 24)}-{slug(spec.data.stem if spec.data else spec.recipe or 'fixed', 20)}"
     path, run_id = new_run_directory(spec.out, name=name, wall_ns=(clock or SystemClock()).wall_ns())
     try:
         manifest = _manifest(spec, settings, run_id, workload, stages, clock or SystemClock())

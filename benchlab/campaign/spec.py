@@ -99,7 +99,8 @@ class EngineSpec:
 class RunSpec:
     """One run. Exactly one of `url` and `engine`; `duration_ns` or `requests` is a stage's measured length.
 
-    data: a workload file, or None for made prompts of `isl` input and `osl` output tokens. stage_limit_ns: longest
+    data: a workload file, or None for items of a recipe ("NAME" or "NAME:ITEMS") drawn by the content seed, or for
+    made prompts of `isl` input and `osl` output tokens. stage_limit_ns: longest
     sending phase of a stage. abort_ns: a stage in which every request failed for so long ends the run. replay: a run
     directory whose items and due instants are used.
     """
@@ -126,6 +127,7 @@ class RunSpec:
     timeouts: Timeouts = field(default_factory=Timeouts)
     headers: dict[str, str] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)
+    recipe: str | None = None
     isl: int | None = None
     osl: int | None = None
     seed: int = 0

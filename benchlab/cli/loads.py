@@ -95,6 +95,7 @@ def with_replay(spec: RunSpec, flags: Mapping[str, Any]) -> RunSpec:
         spec,
         loads=found.loads,
         data=found.data,
+        recipe=found.recipe,
         isl=found.isl,
         osl=found.osl,
         seed=found.seed,

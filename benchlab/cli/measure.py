@@ -38,7 +38,7 @@ def measure(
     transport: Annotated[str, typer.Option("--transport", help="auto | native (kernel stamps) | aiohttp.", rich_help_panel=_TARGET)] = "auto",
     header: Annotated[list[str] | None, typer.Option("-H", "--header", help="'Name: value'; repeat. Never written down.", rich_help_panel=_TARGET)] = None,
     body: Annotated[Text, typer.Option("--body", "--extra-body", help="JSON object merged into each request.", rich_help_panel=_TARGET)] = None,
-    data: Annotated[Text, typer.Option("-d", "--data", "--dataset", help="Workload file, or a shipped workload's name (default: chat-short).", rich_help_panel=_LOAD)] = None,
+    data: Annotated[Text, typer.Option("-d", "--data", "--dataset", help="Workload file, a shipped one by name (default: chat-short), or recipe:NAME[:ITEMS].", rich_help_panel=_LOAD)] = None,
     isl: Annotated[int | None, typer.Option("--isl", "--input-len", min=1, help="Made prompts of so many tokens (with --osl), instead of --data.", rich_help_panel=_LOAD)] = None,
     osl: Annotated[int | None, typer.Option("--osl", "--output-len", min=1, help="Output tokens asked of each made prompt.", rich_help_panel=_LOAD)] = None,
     lenient: Annotated[bool, typer.Option("--lenient", help="Leave broken workload lines out, counted.", rich_help_panel=_LOAD)] = False,

@@ -1,4 +1,4 @@
-"""`benchlab metrics`: what every number means, from the table that computes it. `benchlab --help metrics` is the same."""
+"""`benchlab metrics`: what every number means, from the table that computes it (`benchlab --help metrics`, too)."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from benchlab.selection.slo import (
     percentiles_with,
 )
 from benchlab.units import NS_PER_S, parse_duration_ns, parse_share
-from benchlab.workload.find import resolve
+from benchlab.workload.find import recipe_in, resolve
 
 MAX_WORKERS = 64
 _DEFAULT_DURATION_NS = 60 * NS_PER_S
@@ -56,6 +56,7 @@ def build(
     spec = RunSpec(
         loads=tuple(loads),
         data=_data(flags),
+        recipe=_recipe(flags),
         isl=flags["isl"],
         osl=flags["osl"],
         url=url,
@@ -114,7 +115,11 @@ def _data(flags: Mapping[str, Any]) -> Path | None:
         raise UsageError("a made prompt needs both lengths", where=f"--{lengths[0]}", hint="write --isl 512 --osl 128")
     if lengths and flags["data"]:
         raise UsageError("either a workload or made prompts", where="-d/--data, --isl", hint="give one of them")
-    return None if lengths else resolve(flags["data"] or "chat-short")
+    return None if lengths or _recipe(flags) else resolve(flags["data"] or "chat-short")
+
+
+def _recipe(flags: Mapping[str, Any]) -> str | None:
+    return recipe_in(str(flags["data"])) if flags["data"] else None
 
 
 def judging_options(flags: Mapping[str, Any]) -> dict[str, Any]:

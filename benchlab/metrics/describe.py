@@ -1,4 +1,4 @@
-"""The table of metrics in words: what `benchlab metrics` prints and what the page `docs/metrics.md` holds.
+"""The table of metrics in words: what `benchlab metrics` prints and what the page `METRICS.md` holds.
 
 The one idea: there is one table (`metrics.table`), and whatever tells of it is made from it. It must not compute.
 """
@@ -72,8 +72,7 @@ def markdown() -> str:
     ]
     for metric in METRICS:
         needs = ", ".join(f"`{need}`" for need in metric.needs) or needs_of(metric)
-        out.append(
-            f"| `{metric.name}` | {metric.unit} | {metric.better} | {'stage' if metric.scope == 'run' else metric.scope}"
-            f" | {metric.sentence} | {needs} |"
-        )
+        scope = "stage" if metric.scope == "run" else metric.scope
+        cells = (f"`{metric.name}`", metric.unit, metric.better, scope, metric.sentence, needs)
+        out.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(out) + "\n"

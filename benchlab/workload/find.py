@@ -1,4 +1,4 @@
-"""From what a user types after -d to a file: a path, or the name of a workload that ships with benchlab."""
+"""What a user means after -d: a path, the name of a workload that ships with benchlab, or a recipe."""
 
 from __future__ import annotations
 
@@ -14,6 +14,31 @@ def shipped_names() -> list[str]:
     return sorted(path.name.removesuffix(".jsonl") for path in shipped_workloads().glob("*.jsonl"))
 
 
+def recipe_in(text: str) -> str | None:
+    """The recipe ("NAME" or "NAME:ITEMS") that is meant, None where a file or a shipped workload is.
+
+    A name that is both is the shipped workload; `recipe:NAME` is always the recipe. Raises UsageError.
+    """
+    from benchlab.workload.make import recipe_named
+    from benchlab.workload.recipes import RECIPES
+
+    asked = text.removeprefix("recipe:")
+    name, colon, count = asked.partition(":")
+    if asked == text and (name not in RECIPES or name in shipped_names() or _is_there(text)):
+        return None
+    recipe_named(name)
+    if colon and not (count.isdecimal() and len(count) < 9 and int(count)):
+        raise UsageError(f"'{count[:50]}' is no number of items", where="-d/--data", hint=f"write recipe:{name}:1000")
+    return asked
+
+
+def _is_there(text: str) -> bool:
+    try:
+        return bool(text) and Path(text).exists()
+    except (OSError, ValueError):  # too long, or a NUL: certainly no file
+        return False
+
+
 def resolve(name_or_path: str | Path, *, flag: str = "-d/--data") -> Path:
     """An existing path as it is, else the shipped workload of that name, with or without `workloads/` and `.jsonl`.
 
@@ -21,11 +46,8 @@ def resolve(name_or_path: str | Path, *, flag: str = "-d/--data") -> Path:
     """
     text = str(name_or_path)
     names = shipped_names()
-    try:
-        if text and Path(text).exists():
-            return Path(text)
-    except (OSError, ValueError):  # too long, or a NUL: certainly no file
-        pass
+    if _is_there(text):
+        return Path(text)
     name = text.removeprefix("./").removeprefix("workloads/").removesuffix(".jsonl")
     if name in names:
         return shipped_workloads() / f"{name}.jsonl"

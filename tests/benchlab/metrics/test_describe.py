@@ -14,8 +14,8 @@ from tests.running import ROOT
 
 
 def test_the_page_is_made_from_the_table():
-    page = ROOT / "docs" / "metrics.md"
-    assert page.read_text(encoding="utf-8") == markdown(), "benchlab metrics --format md > docs/metrics.md"
+    page = ROOT / "benchlab" / "metrics" / "METRICS.md"
+    assert page.read_text(encoding="utf-8") == markdown(), "benchlab metrics --format md > benchlab/metrics/METRICS.md"
 
 
 def test_every_metric_is_told_with_unit_direction_and_needs():
