@@ -35,7 +35,8 @@ from tests.running import paced_engine
 
 TOKENS = 6
 GAP_LIMIT_S = 3
-"""Far beyond every pause but that of the stall which is meant to pass it."""
+STALL = "stall=30s@4"
+"""Far longer than the client's limit on gaps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ WHOLE = Expected(Outcome.OK, None, TOKENS, TOKENS)
 FAULTS = {
     "": WHOLE,
     "stall=60ms@3": WHOLE,
-    "stall=30s@4": Expected(Outcome.TIMEOUT, "gap", 3),
+    STALL: Expected(Outcome.TIMEOUT, "gap", 3),
     "reset@4": Expected(Outcome.INCOMPLETE, "closed"),
     "reset@1": Expected(Outcome.INCOMPLETE, "closed", 0),
     "error@4": Expected(Outcome.ERROR_STREAM, "fault", 3),
@@ -121,22 +122,23 @@ class AskingPortable(PortableClient):
 
 
 class AskingClient:
-    """Made at the first request, since a client belongs to a running loop."""
+    """Made at the first request, since a client belongs to a running loop. Only requests whose fault is a stall have
+    the limit on gaps: on a busy host a dripping answer may be slower than any limit that a test can wait for."""
 
     def __init__(self, url: str, transport: str) -> None:
         self._url, self._transport = url, transport
-        self._client: AskingNative | AskingPortable | None = None
+        self._clients: list[AskingNative | AskingPortable] = []
         self.counts = ClientCounts()
 
     async def stream(self, item: WorkloadItem, recorder: Recorder) -> None:
-        if self._client is None:
-            self._client = self._make()
+        if not self._clients:
+            self._clients = [self._make(None), self._make(GAP_LIMIT_S * NS_PER_S)]
         _asked.set(item.tags[0])  # this task's own
-        await self._client.stream(item, recorder)
+        await self._clients[item.tags[0] == STALL].stream(item, recorder)
 
-    def _make(self) -> AskingNative | AskingPortable:
+    def _make(self, gap_ns: int | None) -> AskingNative | AskingPortable:
         endpoint, dialect = parse_endpoint(self._url), make_dialect("chat", "tiny", {})
-        timeouts = Timeouts(gap_ns=GAP_LIMIT_S * NS_PER_S, total_ns=60 * NS_PER_S)
+        timeouts = Timeouts(gap_ns=gap_ns, total_ns=90 * NS_PER_S)
         client: AskingNative | AskingPortable
         if self._transport == "native":
             client = AskingNative(endpoint, dialect, clock=CLOCK, timeouts=timeouts, stamps=Stamps(CLOCK))
@@ -146,8 +148,8 @@ class AskingClient:
         return client
 
     async def close(self) -> None:
-        if self._client is not None:
-            await self._client.close()
+        for client in self._clients:
+            await client.close()
 
 
 def items(seed: int, count: int) -> list[WorkloadItem]:
