@@ -93,6 +93,8 @@ class StreamExchange:
         finally:
             if self._timer is not None:
                 self._timer.cancel()
+            if self._all_kernel and self._received:  # also of an answer that was broken off on purpose
+                self._recorder.stamp_source = "kernel"
 
     @property
     def over(self) -> bool:
@@ -229,8 +231,6 @@ class StreamExchange:
         self._finish(reusable=False)
 
     def _finish(self, *, reusable: bool) -> None:
-        if self._all_kernel and self._received:
-            self._recorder.stamp_source = "kernel"
         if not self._waiter.done():
             self._waiter.set_result(reusable)
 

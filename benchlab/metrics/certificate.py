@@ -108,10 +108,10 @@ def _quantiles(values: Floats) -> dict[str, float | None]:
 
 
 def _stamp_source(c: Columns) -> str | None:
-    """kernel | callback | mixed, of the requests that had an answer."""
-    kernel, callback = (bool(c.text_is("stamp_source", word).any()) for word in ("kernel", "callback"))
-    answered = bool(len(c.visible))
-    return None if not answered else "mixed" if kernel and callback else "kernel" if kernel else "callback"
+    """kernel | callback | mixed, of the requests that had an answer: those without one have no stamps at all."""
+    answered = np.diff(c.offsets) > 0 if len(c.offsets) > 1 else np.zeros(c.n, dtype=np.bool_)
+    kernel, callback = (bool((answered & c.text_is("stamp_source", word)).any()) for word in ("kernel", "callback"))
+    return None if not answered.any() else "mixed" if kernel and callback else "kernel" if kernel else "callback"
 
 
 def median_ttft_ms(c: Columns, inside: Bools) -> float | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import urllib.request
 from collections import Counter
 from contextvars import ContextVar
@@ -195,6 +196,12 @@ def check_each(records: list[Record]) -> None:
     assert not wrong, Counter(wrong)
 
 
+def check_stamps(records: list[Record], transport: str) -> None:
+    """Whatever became of an answer, its record says where the times of its chunks are from."""
+    kernel = transport == "native" and sys.platform == "linux"
+    assert {r.stamp_source for r in records if r.chunk_ns} == {"kernel" if kernel else "callback"}
+
+
 def check_with_the_server(url: str, records: list[Record], kept: int) -> None:
     """The server's own counts and times agree with the records. kept: how many ended requests it remembers."""
     page = get(f"{url}/metrics")
@@ -238,6 +245,7 @@ def test_every_fault_ends_as_what_it_is(tmp_path: Path, transport: str) -> None:
         (done,) = drive(tmp_path, client, closed_job(24, count=len(work)), items=work)  # type: ignore[arg-type]
 
         check_all(url, done, len(work))
+        check_stamps(done.records, transport)
 
 
 @pytest.mark.slow

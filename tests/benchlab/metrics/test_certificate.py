@@ -160,4 +160,7 @@ def test_it_says_which_stamps_it_had() -> None:
     assert told(kernel)["stamps"] == "kernel"
     assert told(callback)["stamps"] == "callback"
     assert told(kernel + callback)["stamps"] == "mixed"
+    unsent = [replace(r, outcome=Outcome.NOT_SENT, chunk_ns=(), chunk_slack_ns=(), chunk_tokens=(), chunk_kind=(),
+                      request_id=f"n{r.request_id}") for r in callback]  # fmt: skip
+    assert told(kernel + unsent)["stamps"] == "kernel", "what was never answered has no stamps of any source"
     assert told([failed(1.0, outcome=Outcome.TIMEOUT)])["stamps"] is None
