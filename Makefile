@@ -2,10 +2,12 @@
 #
 #   PYTHON=python3.12    another interpreter (3.11 or later)
 #   TORCH_INDEX=URL      where torch comes from: set it to PyTorch's CPU index for a build without CUDA
+#   TEST_PROCESSES=1     tests one after the other; by default two at a time, since most of them wait for a server
 
 PYTHON ?= python3
 VENV ?= .venv
 TORCH_INDEX ?=
+TEST_PROCESSES ?= 2
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c .ci/constraints.txt
 INPUTS := pyproject.toml .ci/constraints.txt
@@ -52,7 +54,7 @@ demo: $(VENV)/.engine
 
 test: $(VENV)/.dev check
 	$(BIN)/benchlab engine fetch smollm2-135m
-	$(BIN)/python -m pytest -q -m 'not slow and not gpu'
+	$(BIN)/python -m pytest -q -n $(TEST_PROCESSES) --dist worksteal -m 'not slow and not gpu'
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
