@@ -68,10 +68,10 @@ CASES: tuple[Case, ...] = (
         "paced-256", "256 streams of 128 tokens, one each 20 ms: 12,800 events/s due", "closed", 256, 128,
         ("--ttft-ms", "0", "--itl-ms", "20"), 768, tools=(*OURS, *PEERS),
     ),
-    _open("constant", 200, 8, (*OURS, "benchlab-precise", *PEERS)),
-    _open("constant", 800, 5, (*OURS, "benchlab-precise", *PEERS), {"aiperf": 1500, "guidellm": 800}),
+    _open("constant", 200, 6, (*OURS, "benchlab-precise", *PEERS)),
+    _open("constant", 800, 4, (*OURS, "benchlab-precise", *PEERS), {"aiperf": 1500, "guidellm": 800}),
     _open("poisson", 50, 8, OURS),
-    _open("poisson", 200, 10, (*OURS, *PEERS), {"aiperf": 1500, "guidellm": 1000}),
+    _open("poisson", 200, 8, (*OURS, *PEERS), {"aiperf": 1500, "guidellm": 1000}),
     _open("poisson", 800, 5, OURS),
     Case(
         "paced-32", "32 streams of 128 tokens, one each 20 ms: 1,600 events/s due", "closed", 32, 128,
