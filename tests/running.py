@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -34,6 +35,11 @@ def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
     paths = [str(ROOT), str(ROOT / "engines"), keep.get("PYTHONPATH", "")]
     keep |= {"COLUMNS": "100", "TERM": "dumb", "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     return keep | {"PYTHONUTF8": "0"} | dict(extra or {})
+
+
+def plain_signals() -> None:
+    """For preexec_fn: a shell that runs tests in the background has them ignore Ctrl-C, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def benchlab(

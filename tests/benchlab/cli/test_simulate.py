@@ -13,7 +13,7 @@ import pytest
 from benchlab.records.store import Run
 from benchlab_engine.core.journal import read_lines
 from benchlab_engine.core.replay import replay
-from tests.running import CLI, environment
+from tests.running import CLI, environment, plain_signals
 
 SWEEP = (
     "simulate", "-q", "-r", "2,8,200", "-c", "4", "--profile", "step=5ms,prompt=0.1ms,decode=0.5ms",
@@ -166,7 +166,8 @@ def test_bad_input_is_told_and_leaves_nothing(call, name, tmp_path, monkeypatch)
 def test_an_interrupt_leaves_nothing_and_says_so(number, code, tmp_path):
     out = tmp_path / "run"
     words = [*CLI, "simulate", "-r", "500", "--duration", "3000s", "-o", out]
-    process = subprocess.Popen(words, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(words, env=environment(), **pipes, text=True, preexec_fn=plain_signals)
     while not list(out.glob("spool/*.requests.arrow")):
         assert process.poll() is None
         time.sleep(0.02)

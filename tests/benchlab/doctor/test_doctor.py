@@ -23,7 +23,7 @@ from benchlab.doctor.examine import Examination, examine
 from benchlab.doctor.host import Fact, Timers
 from benchlab.doctor.table import as_json, as_text
 from tests.benchlab.clients.contract_server import Endpoint
-from tests.running import CLI, Done, environment, paced_engine
+from tests.running import CLI, Done, environment, paced_engine, plain_signals
 from tests.support.stub_server import StubServer
 
 RATE = Rate(38_000.4, 120_000.6, 1, 0.84, 0.33)
@@ -189,7 +189,8 @@ def test_a_signal_ends_it_and_everything_that_it_started(tmp_path: Path, number:
     folder.mkdir()
     argv = [*CLI, "doctor", "--only", "ceiling"]
     environ = environment({"TMPDIR": str(folder), "XDG_CACHE_HOME": str(tmp_path)})
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environ) as process:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(argv, **pipes, env=environ, preexec_fn=plain_signals) as process:
         assert process.stderr is not None and process.stdout is not None
         assert process.stderr.readline().startswith(b"ceiling")  # its server and workers are up
         process.send_signal(number)
