@@ -167,7 +167,7 @@ def test_an_interrupt_leaves_nothing_and_says_so(number, code, tmp_path):
     out = tmp_path / "run"
     words = [*CLI, "simulate", "-r", "500", "--duration", "3000s", "-o", out]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = subprocess.Popen(words, env=environment(), **pipes, text=True, preexec_fn=plain_signals)
+    process = subprocess.Popen(words, env=environment(), **pipes, text=True, preexec_fn=plain_signals)  # noqa: PLW1509
     while not list(out.glob("spool/*.requests.arrow")):
         assert process.poll() is None
         time.sleep(0.02)

@@ -190,7 +190,7 @@ def test_a_signal_ends_it_and_everything_that_it_started(tmp_path: Path, number:
     argv = [*CLI, "doctor", "--only", "ceiling"]
     environ = environment({"TMPDIR": str(folder), "XDG_CACHE_HOME": str(tmp_path)})
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(argv, **pipes, env=environ, preexec_fn=plain_signals) as process:
+    with subprocess.Popen(argv, **pipes, env=environ, preexec_fn=plain_signals) as process:  # noqa: PLW1509
         assert process.stderr is not None and process.stdout is not None
         assert process.stderr.readline().startswith(b"ceiling")  # its server and workers are up
         process.send_signal(number)
