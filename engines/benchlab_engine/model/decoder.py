@@ -32,8 +32,12 @@ class Decoder:
         dtype: torch.dtype,
         make: MakeLinear = dense,
         device: torch.device | str = "cpu",
+        make_head: MakeLinear | None = None,
     ) -> None:
-        """make decides how the layers' products are stored; embedding, norms and head stay in dtype."""
+        """make decides how the layers' products are stored, make_head the head's; embedding and norms stay in dtype.
+
+        Without make_head the head stays in dtype too, and a tied one is the embedding itself.
+        """
         check(config, tensors)
         self.config = config
         self.device = torch.device(device)
@@ -44,15 +48,16 @@ class Decoder:
         )
         self.norm = tensors["model.norm.weight"].to(device, dtype)
         head = self.embedding if config.tied else tensors["lm_head.weight"].to(device, dtype).contiguous()
-        self.head: Linear = DenseLinear(head, keep=config.tied)
+        self.head: Linear = DenseLinear(head, keep=config.tied) if make_head is None else make_head("head", head, None)
+        self.head_is_embedding = config.tied and make_head is None
         cos, sin = rotary_tables(config, config.max_positions, dtype)
         self._cos, self._sin = (table.to(device) for table in full_tables(cos, sin))
         self.attention: Attention = PlainAttention()
 
     def parts(self) -> dict[str, int]:
-        """Bytes of the weights by kind (linear.PARTS), the tied head counted once."""
+        """Bytes of the weights by kind (linear.PARTS); a head that is the embedding is counted once."""
         linears = [linear for layer in self.layers for linear in layer.linears]
-        found = total(linears if self.config.tied else [*linears, self.head])
+        found = total(linears if self.head_is_embedding else [*linears, self.head])
         norms = [norm for layer in self.layers for norm in layer.norms]
         found["high_precision"] += size(self.embedding, self.norm, *norms)
         return found

@@ -21,7 +21,7 @@ from benchlab_engine.model.draft import Draft
 from benchlab_engine.model.kv import PagedKv, kv_format
 from benchlab_engine.model.linear import MakeLinear
 from benchlab_engine.model.memory import RESERVE, Peak, blocks_on_cpu, blocks_that_fit, check_room, peak, phase
-from benchlab_engine.model.quant import maker, parse
+from benchlab_engine.model.quant import head_maker, maker, parse
 from benchlab_engine.model.runner import Forward, TorchRunner
 
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -116,7 +116,7 @@ class Model:
             "dtype": str(self.decoder.dtype).removeprefix("torch."),
             "quant": self._quant,
             "products": "; ".join(sorted({each.kind for layer in self.decoder.layers for each in layer.linears})),
-            "head": f"{'the embedding' if self.decoder.config.tied else 'its own matrix'}, {self.decoder.head.kind}",
+            "head": f"{_head_of(self.decoder)}, {self.decoder.head.kind}",
             "attention": self.decoder.attention.name,
             "graphs": "on" if self._graphs else "off",
             "threads": torch.get_num_threads(),
@@ -184,19 +184,19 @@ def load(
     if threads:
         torch.set_num_threads(threads)
     place = device_of(device)
-    chosen, make = dtype_of(dtype, place), _make(quant, place)
+    chosen, make, head = dtype_of(dtype, place), _make(quant, place), head_maker(parse(quant))
     with phase("load"):
         if path is None:
             config, metadata, source = tiny(tiny_vocabulary), None, f"{seed}:tiny"
-            decoder = Decoder(config, weights.random(config, seed), chosen, make, place)
+            decoder = Decoder(config, weights.random(config, seed), chosen, make, place, head)
         elif path.is_dir():
             config, tensors = weights.read_directory(path)
             metadata, source = None, str(path)
-            decoder = Decoder(config, tensors, chosen, make, place)
+            decoder = Decoder(config, tensors, chosen, make, place, head)
         elif path.suffix == ".gguf":
             config, tensors, metadata = weights.read_gguf(path)
             source = str(path)
-            decoder = Decoder(config, tensors, chosen, make, place)
+            decoder = Decoder(config, tensors, chosen, make, place, head)
         else:
             raise EngineError(f"{path} is neither a directory nor a .gguf file", USAGE)
     return Model(decoder, metadata, source, quant)
@@ -229,6 +229,12 @@ def dtype_of(name: str, device: torch.device) -> torch.dtype:
     if name not in _DTYPES:
         raise EngineError(f"--dtype {name!r} is not known; use auto, {', '.join(_DTYPES)}", USAGE)
     return _DTYPES[name]
+
+
+def _head_of(decoder: Decoder) -> str:
+    if decoder.head_is_embedding:
+        return "the embedding"
+    return "a copy of the embedding" if decoder.config.tied else "its own matrix"
 
 
 def _make(quant: str, device: torch.device) -> MakeLinear:

@@ -18,7 +18,7 @@ from benchlab_engine.errors import USAGE, EngineError
 from benchlab_engine.model.linear import DenseLinear, Linear, MakeLinear, dense
 from benchlab_engine.model.quant_fp8 import check_device, fp8_linear
 from benchlab_engine.model.quant_groups import group_linear
-from benchlab_engine.model.quant_int8 import Int8Linear, W8A8Linear
+from benchlab_engine.model.quant_int8 import Int8Linear, W8A8Linear, int8_head
 
 GROUPS = (32, 64, 128)
 GRAMMAR = (
@@ -68,6 +68,15 @@ def maker(quant: Quant, device: torch.device | str = "cpu") -> MakeLinear:
     if quant.kind == "fp8":
         check_device(torch.device(device))
     return functools.partial(apply, quant) if quant.changes else dense
+
+
+def head_maker(quant: Quant) -> MakeLinear | None:
+    """What the head is made with; None: it stays as it is.
+
+    With int8 it is rounded like the layers: of a small model at one row it is a quarter of the time. The coarser forms
+    leave it alone, since every error there lands in the logits unsoftened.
+    """
+    return int8_head if quant.kind == "int8" else None
 
 
 def apply(quant: Quant, name: str, weight: Tensor, bias: Tensor | None) -> Linear:

@@ -16,7 +16,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from benchlab_engine.errors import EngineError
-from benchlab_engine.model.linear import size
+from benchlab_engine.model.linear import DenseLinear, Linear, size
 
 _SMALLEST = 1e-30
 _CUDA_ROWS = 17  # torch._int_mm on CUDA asks for more than 16 rows
@@ -131,6 +131,14 @@ class Int8Linear(_Stored):
         rows = whole.view(torch.uint8).view(len(x), -1, 4)[:, :, :2].permute(2, 0, 1).reshape(2 * len(x), -1)
         low, high = self._exact(rows).chunk(2)
         return self._finish(low.add_(high, alpha=256).mul_(largest), x.dtype)
+
+
+def int8_head(name: str, weight: Tensor, bias: Tensor | None) -> Linear:
+    """A MakeLinear. The same rounded weights everywhere; kept as floats where integers would only be unpacked."""
+    if weight.device.type == "cpu" and integer_products():
+        return Int8Linear(weight, bias)
+    levels, scales = rounded(weight)
+    return DenseLinear((levels * scales[:, None]).to(weight.dtype), bias)
 
 
 def _middle(input_top: int) -> float:

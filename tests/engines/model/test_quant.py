@@ -21,7 +21,7 @@ from benchlab_engine.model.quant import Quant, apply, maker, noisy, parse  # noq
 from benchlab_engine.model.quant_bits import pack, unpack  # noqa: E402
 from benchlab_engine.model.quant_groups import GroupLinear, group_linear, rounded  # noqa: E402
 from benchlab_engine.model.quant_int4 import Int4Linear  # noqa: E402
-from benchlab_engine.model.quant_int8 import Int8Linear, W8A8Linear  # noqa: E402
+from benchlab_engine.model.quant_int8 import Int8Linear, W8A8Linear, int8_head, integer_products  # noqa: E402
 
 
 def draw(*shape, seed=0):
@@ -273,11 +273,23 @@ def test_a_model_loses_the_more_the_fewer_bits_it_keeps():
 
 def test_what_stays_in_high_precision_is_counted_there():
     _, ledger = log_chances("int8")
-    assert ledger["head"] == "the embedding, dense float32"
+    fast = integer_products()  # else the head's rounded weights are kept as floats
+    assert str(ledger["head"]).startswith("a copy of the embedding, " + ("int8" if fast else "dense float32"))
     assert str(ledger["products"]).startswith("int8, ")
     embedding, norms = 90 * 64 * 4, (3 * 2 + 1) * 64 * 4
-    assert ledger["weights_high_precision"] == embedding + norms
-    assert ledger["weights_packed"] == 3 * (64 * 128 + 64 * 64 + 64 * 352 + 176 * 64)
+    assert ledger["weights_high_precision"] == embedding * (1 if fast else 2) + norms
+    assert ledger["weights_packed"] == 3 * (64 * 128 + 64 * 64 + 64 * 352 + 176 * 64) + (90 * 64 if fast else 0)
+    _, other = log_chances("w8a8")
+    assert other["head"] == "the embedding, dense float32"
+
+
+def test_a_head_of_rounded_weights_is_the_same_with_and_without_integer_products(monkeypatch):
+    weight, x = torch.randn(50, 64, generator=torch.Generator().manual_seed(1)), torch.ones(2, 64)
+    found = int8_head("head", weight, None)(x)
+    monkeypatch.setattr("benchlab_engine.model.quant_int8.integer_products", lambda: False)
+    plain = int8_head("head", weight, None)
+    assert isinstance(plain, DenseLinear)
+    torch.testing.assert_close(found, plain(x), rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "fp16"])
