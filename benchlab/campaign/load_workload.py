@@ -18,6 +18,8 @@ from benchlab.workload.recipes import fixed
 
 _MADE_ITEMS = 1000
 """Different prompts of one length; a longer run goes round (and a cold cache salts each round)."""
+_MADE_TOKENS = 10_000_000
+"""Long prompts are fewer, so that their texts stay small beside the run; never fewer than a hundred."""
 
 
 def load_workload(spec: RunSpec) -> Workload:
@@ -49,7 +51,8 @@ def load_workload(spec: RunSpec) -> Workload:
 def _made(spec: RunSpec) -> Workload:
     """Items that lie in no file: the seed makes them."""
     if spec.recipe is None:
-        items = make(fixed(spec.isl or 1, spec.osl or 1), spec.seed, _MADE_ITEMS)
+        count = min(_MADE_ITEMS, max(100, _MADE_TOKENS // (spec.isl or 1)))
+        items = make(fixed(spec.isl or 1, spec.osl or 1), spec.seed, count)
         name = f"fixed:{spec.isl}:{spec.osl}"
     else:
         recipe, _, count = spec.recipe.partition(":")
