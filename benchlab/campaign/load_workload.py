@@ -51,8 +51,8 @@ def load_workload(spec: RunSpec) -> Workload:
 def _made(spec: RunSpec) -> Workload:
     """Items that lie in no file: the seed makes them."""
     if spec.recipe is None:
-        count = min(_MADE_ITEMS, max(100, _MADE_TOKENS // (spec.isl or 1)))
-        items = make(fixed(spec.isl or 1, spec.osl or 1), spec.seed, count)
+        most = min(_MADE_ITEMS, max(100, _MADE_TOKENS // (spec.isl or 1)))
+        items = make(fixed(spec.isl or 1, spec.osl or 1), spec.seed, most)
         name = f"fixed:{spec.isl}:{spec.osl}"
     else:
         recipe, _, count = spec.recipe.partition(":")

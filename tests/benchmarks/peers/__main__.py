@@ -80,7 +80,7 @@ def host() -> dict[str, Any]:
     return {
         "cpu": model,
         "cores": len(os.sched_getaffinity(0)),
-        "kernel": platform.release(),
+        "kernel": ".".join(platform.release().split(".")[:2]),
         "python": platform.python_version(),
         "wheels": {peer.name: [*peer.wheels, *(peer.taken[:1] if peer.taken else ())] for peer in install.PEERS},
     }
