@@ -40,7 +40,16 @@ def doctor(
 
     form = output.check_format(form, ("table", "json"))
     parts, apis, asked = _parts(only, url), _apis(api), bool(api) and "all" not in (api or [])
-    before = signal.signal(signal.SIGTERM, _terminated)  # its processes and files are put away first
+    told: list[int] = []
+
+    def ended(number: int, _: object) -> None:
+        told.append(number)
+        raise KeyboardInterrupt  # its processes and files are put away first
+
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    signal.signal(signal.SIGTERM, ended)
+    if before[signal.SIGINT] is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, ended)
     try:
         found = examine(
             url=url,
@@ -52,10 +61,15 @@ def doctor(
             extra=parse_body(body),
             say=lambda words: None if quiet else print(words, file=sys.stderr),
         )
-    except KeyboardInterrupt:
-        return output.say_exit(Exit.INTERRUPTED, "interrupted; nothing was kept")
+    except BaseException:  # whatever the cut made of it on its way here
+        if signal.SIGTERM in told:
+            return output.say_exit(Exit.TERMINATED, "terminated; nothing was kept")
+        if told:
+            return output.say_exit(Exit.INTERRUPTED, "interrupted; nothing was kept")
+        raise
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     with output.reader_may_leave():
         if form == "json":
             print(json.dumps(table.as_json(found), indent=1, ensure_ascii=False, allow_nan=False))
@@ -65,10 +79,6 @@ def doctor(
         names = ", ".join(f"{check.api} {check.name}".strip() for check in found.failed)
         return output.say_exit(Exit.INVALID, f"the contract is not kept: {names}")
     return output.say_exit(Exit.OK, "done")
-
-
-def _terminated(*_: object) -> None:
-    raise typer.Exit(output.say_exit(Exit.TERMINATED, "terminated; nothing was kept"))
 
 
 def _parts(only: str | None, url: str | None) -> list[str]:

@@ -79,7 +79,9 @@ def test_with_a_key_a_wrong_one_is_tried_and_the_right_one_is_never_said() -> No
     ],
 )
 def test_each_fault_is_told_by_its_own_check(fault: str, expected: dict[str, str]) -> None:
-    assert not_passed(examine(Endpoint(fault))) == {"wrong_key": "SKIP"} | expected
+    found = not_passed(examine(Endpoint(fault)))
+    assert found.pop("cancel", "SKIP") == "SKIP"  # on a busy host an answer can be over before it is broken off
+    assert found == {"wrong_key": "SKIP"} | expected
 
 
 @pytest.mark.parametrize(
