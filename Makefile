@@ -45,8 +45,8 @@ install: $(VENV)/.base
 # what fails twice fails the suite.
 FAST_TESTS = $(BIN)/python -m pytest -q -m 'not slow and not gpu'
 
-# One thread for the engine, the rest of the machine for the client. The last rate is meant to be too much: the stage
-# is then `overloaded`, which is a finding about the engine and no fault of the measurement. The arrival seed is one
+# One thread for the engine, the rest of the machine for the client. Where the last rate is too much the stage is
+# `overloaded`, which is a finding about the engine and no fault of the measurement. The arrival seed is one
 # whose short stages hold about as many requests as their rates say.
 DEMO_RATES ?= 0.5,1,1.5,6
 
