@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from benchlab.clients.dialect import Conversation, count_of, read_object, stream_error, whole_body
+from benchlab.clients.dialect import Conversation, count_of, read_event, stream_error, whole_body
 from benchlab.records.event import Kind
 from benchlab.records.recorder import Recorder
 from benchlab.workload.item import WorkloadItem
@@ -75,10 +75,7 @@ class AnthropicConversation(Conversation):
 
     def event(self, name: bytes, data: bytes, ns: int, slack_ns: int) -> None:
         recorder = self._recorder
-        if not data.strip():
-            recorder.chunk(ns, Kind.EMPTY, slack_ns=slack_ns)
-            return
-        document = read_object(recorder, data, ns)
+        document = read_event(recorder, data, ns, slack_ns)
         if document is None:
             return
         kind_of_event = document.get("type") or name.decode("latin-1")

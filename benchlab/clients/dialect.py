@@ -67,10 +67,38 @@ class Dialect(Protocol):
         ...
 
 
+class Bodies:
+    """Request bodies made before time zero, by item. The item is kept beside its body, so that its id stays its own."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._kept: dict[int, tuple[WorkloadItem, bytes]] = {}
+
+    def prepare(self, item: WorkloadItem) -> bytes:
+        """The body of an item, made once."""
+        kept = self._kept.get(id(item))
+        if kept is None:
+            kept = self._kept[id(item)] = (item, self._dialect.body(item))
+        return kept[1]
+
+    def get(self, item: WorkloadItem) -> bytes:
+        """The body of an item; what was not prepared is made and not kept."""
+        kept = self._kept.get(id(item))
+        return kept[1] if kept is not None else self._dialect.body(item)
+
+
 def http_error(recorder: Recorder, status: int, body: bytes, ns: int) -> None:
     """An answer with a status other than 2xx: refusals told apart from errors, the server's own words kept."""
     kind = "limited" if status in LIMITED_STATUSES else "shed" if status in SHED_STATUSES else None
     recorder.fail(Outcome.ERROR_HTTP, f"HTTP {status}: {message_of(body)}", ns=ns, kind=kind)
+
+
+def read_event(recorder: Recorder, data: bytes, ns: int, slack_ns: int) -> dict[str, Any] | None:
+    """The JSON object of an event; None where it is empty (a keep-alive, kept as such) or no object (a failure)."""
+    if not data.strip():
+        recorder.chunk(ns, Kind.EMPTY, slack_ns=slack_ns)
+        return None
+    return read_object(recorder, data, ns)
 
 
 def read_object(recorder: Recorder, data: bytes, ns: int) -> dict[str, Any] | None:

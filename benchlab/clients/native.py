@@ -17,7 +17,7 @@ from itertools import cycle
 
 from benchlab.clients.base import ByteLimits, ClientCounts, Timeouts
 from benchlab.clients.connection import Connection, Tls
-from benchlab.clients.dialect import Dialect
+from benchlab.clients.dialect import Bodies, Dialect
 from benchlab.clients.endpoint import Endpoint, look_up
 from benchlab.clients.exchange import StreamExchange
 from benchlab.clients.request_head import request_headers
@@ -64,7 +64,7 @@ class NativeClient:
         self._addresses = look_up(endpoint)
         self._loop = asyncio.get_running_loop()
         self._idle: list[Connection] = []
-        self._bodies: dict[int, tuple[WorkloadItem, bytes]] = {}
+        self._bodies = Bodies(dialect)
         self._head = _head(endpoint, dialect, headers or {})
         self._stamps = stamps or Stamps(clock)  # last: it opens a socket, and what is above may raise
         self.counts = ClientCounts()
@@ -75,14 +75,10 @@ class NativeClient:
 
     def prepare(self, item: WorkloadItem) -> bytes:
         """The request body of an item, made once; call it before time zero to keep the work off the hot path."""
-        kept = self._bodies.get(id(item))
-        if kept is None:
-            kept = self._bodies[id(item)] = (item, self._dialect.body(item))
-        return kept[1]
+        return self._bodies.prepare(item)
 
     async def stream(self, item: WorkloadItem, recorder: Recorder) -> None:
-        kept = self._bodies.get(id(item))
-        body = kept[1] if kept is not None else self._dialect.body(item)  # what was not prepared is not kept
+        body = self._bodies.get(item)
         request = b"%s%s\r\nContent-Length: %d\r\n\r\n%s" % (
             self._head,
             recorder.identity.request_id.encode("ascii", "replace"),

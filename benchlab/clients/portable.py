@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from benchlab.clients.base import ByteLimits, ClientCounts, Timeouts
-from benchlab.clients.dialect import Dialect
+from benchlab.clients.dialect import Bodies, Dialect
 from benchlab.clients.endpoint import Endpoint, look_up
 from benchlab.clients.exchange import StreamExchange
 from benchlab.clients.native import explain_connect_error
@@ -65,21 +65,17 @@ class PortableClient:
         self._headers = request_headers(endpoint, dialect, headers or {})
         self._tls = (tls or ssl.create_default_context()) if endpoint.scheme == "https" else None
         self._addresses = look_up(endpoint)
-        self._bodies: dict[int, tuple[WorkloadItem, bytes]] = {}
+        self._bodies = Bodies(dialect)
         self._kept = self._session(keep_alive=keep_alive)
         self._fresh = self._session(keep_alive=False)  # for what a kept connection lost: another may be as dead
         self.counts = ClientCounts()
 
     def prepare(self, item: WorkloadItem) -> bytes:
         """The request body of an item, made once; call it before time zero to keep the work off the hot path."""
-        kept = self._bodies.get(id(item))
-        if kept is None:
-            kept = self._bodies[id(item)] = (item, self._dialect.body(item))
-        return kept[1]
+        return self._bodies.prepare(item)
 
     async def stream(self, item: WorkloadItem, recorder: Recorder) -> None:
-        kept = self._bodies.get(id(item))
-        body = kept[1] if kept is not None else self._dialect.body(item)  # what was not prepared is not kept
+        body = self._bodies.get(item)
         started_ns = self._clock.monotonic_ns()
         for session, last in ((self._kept, False), (self._fresh, True)):
             call = _Call(self, item, recorder, started_ns, last=last)

@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from benchlab.clients.dialect import UNTOLD, Conversation, count_of, flat_prompt, read_object, stream_error, whole_body
+from benchlab.clients.dialect import UNTOLD, Conversation, count_of, flat_prompt, read_event, stream_error, whole_body
 from benchlab.records.event import Kind, Outcome
 from benchlab.records.recorder import Recorder
 from benchlab.workload.item import WorkloadItem
@@ -59,10 +59,7 @@ class TritonConversation(Conversation):
 
     def event(self, name: bytes, data: bytes, ns: int, slack_ns: int) -> None:
         recorder = self._recorder
-        if not data.strip():
-            recorder.chunk(ns, Kind.EMPTY, slack_ns=slack_ns)
-            return
-        document = read_object(recorder, data, ns)
+        document = read_event(recorder, data, ns, slack_ns)
         if document is None:
             return
         if document.get("error") or name == b"error":
