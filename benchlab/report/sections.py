@@ -113,6 +113,8 @@ def _latency_tile(stage: Stage, stages: list[Stage], objectives: list[Objective]
     lines.append(
         f"n {metric.n:,}" + (" · ~ indicative" if stat in metric.indicative else "") if metric else "not measured"
     )
+    if metric and stat in metric.effective_n:
+        lines.append(f"alike neighbours: worth {metric.effective_n[stat]:.0f} independent")
     lines += [f"objective {o.short}" for o in objectives if o.metric == name and o.stat == stat]
     return _tile(f"{metric_word(name)} {stat}", value, unit, lines)
 

@@ -76,6 +76,8 @@ class Metric:
     gap: str | None
     judged: Mapping[str, float | None] | None = None
     """Percentiles with the requests that were cut off counted as longer than all; None where none was."""
+    effective_n: Mapping[str, float] = field(default_factory=dict)
+    """So many independent values would say as much of that statistic; only where they are fewer than n."""
 
     def value(self, stat: str) -> float | None:
         return self.stats.get(stat)
@@ -239,6 +241,9 @@ def _metric(name: str, raw: Mapping[str, Any]) -> Metric:
         indicative=frozenset(str(key) for key in items(raw.get("indicative"))),
         left_out=whole(raw.get("left_out")) or 0,
         gap=None if not gap else str(mapping(gap).get("reason") or gap),
+        effective_n={
+            str(k): v for k, raw_n in mapping(raw.get("effective_n")).items() if (v := number(raw_n)) is not None
+        },
         judged={k: number(v) for k, v in cut.items()} if (cut := mapping(raw.get("counting_cut_off"))) else None,
     )
 
