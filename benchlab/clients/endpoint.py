@@ -55,6 +55,8 @@ def parse_endpoint(url: str, *, flag: str = "-u/--url") -> Endpoint:
     if "://" not in text:
         if re.match(r"https?:", text, re.IGNORECASE) and not re.match(r"https?:\d", text, re.IGNORECASE):
             raise UsageError(f"'{shown}' is not a URL: '//' is missing", where=flag, hint="write http://127.0.0.1:8000")
+        if re.match(r"[a-z][a-z0-9+.-]*:/", text, re.IGNORECASE):
+            raise UsageError(f"'{shown}' is not a URL", where=flag, hint="write http://127.0.0.1:8000")
         text = "http://" + text
     try:
         parts = urlsplit(text)

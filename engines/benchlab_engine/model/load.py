@@ -198,7 +198,10 @@ def load(
             source = str(path)
             decoder = Decoder(config, tensors, chosen, make, place, head)
         else:
-            raise EngineError(f"{path} is neither a directory nor a .gguf file", USAGE)
+            raise EngineError(
+                f"{path} is neither a directory nor a .gguf file; give a fetched name, a Hugging Face directory or a GGUF file",
+                USAGE,
+            )
     return Model(decoder, metadata, source, quant)
 
 

@@ -58,6 +58,7 @@ def test_accepted(typed: str, base: str, authority: str) -> None:
         "unix:///tmp/socket",
         "http:/host:8000",
         "http:host",
+        "htp:/x",
         "https:/host",
         "http://host:port",
         "http://host:99999",
