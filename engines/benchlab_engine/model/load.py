@@ -199,7 +199,8 @@ def load(
             decoder = Decoder(config, tensors, chosen, make, place, head)
         else:
             raise EngineError(
-                f"{path} is neither a directory nor a .gguf file; give a fetched name, a Hugging Face directory or a GGUF file",
+                f"{path} is neither a directory nor a .gguf file; "
+                "give a fetched name, a Hugging Face directory or a GGUF file",
                 USAGE,
             )
     return Model(decoder, metadata, source, quant)
