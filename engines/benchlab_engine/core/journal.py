@@ -81,7 +81,7 @@ def row_of(
 
 
 class Journal:
-    """The last steps, oldest first: at most `keep`, and of at most `keep_works` works in all.
+    """The last steps, oldest first: at most `keep`, those before the newest of at most `keep_works` works in all.
 
     sink: given every entry as it is made, as a dict that JSON can carry. None: nothing but the last steps is kept.
     """
@@ -121,7 +121,7 @@ class Journal:
             while self.rows and (len(self.rows) == self.rows.maxlen or self._num_works > self._keep_works):
                 self._num_works -= len(self.rows.popleft().works)
             self.rows.append(row)
-            self._num_works = self._num_works + len(row.works) if len(self.rows) > 1 else len(row.works)
+            self._num_works += len(row.works)
         if self._sink is not None:
             listed = {name: list(ids) for name, ids in tokens.items()}
             ended = None if failed is None else list(failed)
