@@ -7,6 +7,7 @@ not know whether the time is slept or only counted.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Protocol
@@ -72,7 +73,7 @@ class StepCosts:
         return round(total)
 
 
-def counts_of(works: Any) -> tuple[int, int, int, int]:
+def counts_of(works: Iterable[tuple[int, int, bool]]) -> tuple[int, int, int, int]:
     """What a step's cost is linear in, from (first position, positions, is it a decode) of each work.
 
     Prompt tokens; decode positions (proposals count each); earlier prompt positions reread by a continued prefill;

@@ -10,6 +10,7 @@ import argparse
 import itertools
 import json
 import math
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,7 +77,8 @@ def fit(rows: Sequence[tuple[tuple[int, int, int, int], float]], without: Sequen
     if len(rows) < MIN_ROWS:
         raise ValueError(f"{len(rows)} steps are too few to fit {len(REGRESSORS)} costs; journal {MIN_ROWS} or more")
     used = [name for name in REGRESSORS if name not in without]
-    table = [[dict(zip(REGRESSORS, (1, *counts), strict=True))[name] for name in used] for counts, _ in rows]
+    places = [REGRESSORS.index(name) for name in used]
+    table = [[(1, *counts)[place] for place in places] for counts, _ in rows]
     for place, name in enumerate(used[1:], start=1):
         values = {row[place] for row in table}
         if len(values) == 1:
@@ -106,8 +108,8 @@ def nonnegative_least_squares(table: Sequence[Sequence[float]], wanted: Sequence
     width = len(table[0])
     scale = [max(abs(row[c]) for row in table) or 1.0 for c in range(width)]
     columns = [[row[c] / scale[c] for row in table] for c in range(width)]
-    gram = [[math.fsum(map(_times, a, b)) for b in columns] for a in columns]
-    right = [math.fsum(map(_times, a, wanted)) for a in columns]
+    gram = [[math.fsum(map(operator.mul, a, b)) for b in columns] for a in columns]
+    right = [math.fsum(map(operator.mul, a, wanted)) for a in columns]
     best, best_gain = [0.0] * width, 0.0
     for size in range(1, width + 1):
         for chosen in itertools.combinations(range(width), size):
@@ -121,10 +123,6 @@ def nonnegative_least_squares(table: Sequence[Sequence[float]], wanted: Sequence
                 for x, i in zip(solved, chosen, strict=True):
                     best[i] = x / scale[i]
     return best
-
-
-def _times(a: float, b: float) -> float:
-    return a * b
 
 
 def _solve(matrix: list[list[float]], right: list[float]) -> list[float] | None:
