@@ -127,34 +127,43 @@ def merged_mask(c: Columns) -> Bools:
     A last text that shares its read with the finish or usage event alone is not counted: servers send those in one
     burst, and no gap between tokens lies inside it.
     """
+    if not len(c.visible):
+        return np.zeros(0, dtype=np.bool_)
     rows, stamps = c.visible_row, c.chunk_ns[c.visible]
     again = (rows[1:] == rows[:-1]) & (stamps[1:] == stamps[:-1])
-    if not len(rows):
-        return np.zeros(0, dtype=np.bool_)
     return np.asarray(np.concatenate([[False], again]) | np.concatenate([again, [False]]), dtype=np.bool_)
 
 
 def merged(c: Columns) -> tuple[float, float] | None:
     """(share of text events that shared a read with another, p99 of how much earlier those may be in ms)."""
-    if not len(c.visible):
-        return None
-    if not len(c.visible_row):
-        return 0.0, 0.0
+    return _shared(c)[:2] if len(c.visible) else None
+
+
+def _shared(c: Columns) -> tuple[float, float, float]:
+    """What `merged` tells, and the p99 of the slack in ns over all text events, those that share no read having none.
+
+    Found once: a summary asks for it several times, and it passes over every event.
+    """
+    found: tuple[float, float, float] = c.kept("merged", _find_shared)
+    return found
+
+
+def _find_shared(c: Columns) -> tuple[float, float, float]:
     shared = merged_mask(c)
-    width = c.slack_ns[c.visible][shared].astype(np.float64)
-    return float(shared.mean()), (float(np.quantile(width, 0.99)) / NS_PER_MS if len(width) else 0.0)
+    slack = c.slack_ns[c.visible].astype(np.float64)
+    width = slack[shared]
+    early = float(np.quantile(width, 0.99)) / NS_PER_MS if len(width) else 0.0
+    return float(shared.mean()), early, float(np.quantile(np.where(shared, slack, 0.0), 0.99))
 
 
 def stamp_error_ms(c: Columns, stage: Mapping[str, Any]) -> float | None:
     """99% of the text events are off by at most so many ms: their slack, the clocks' own error, and where the time was
     read in a callback, how late that was at its 99th percentile. None where no text came."""
-    if not len(c.visible) or not len(c.visible_row):
+    if not len(c.visible):
         return None
-    shared = merged_mask(c)
-    slack = np.where(shared, c.slack_ns[c.visible], 0).astype(np.float64)
     workers = stage.get("workers") or []
     clock = _most(w.get("offset_error_ns") for w in workers) or 0.0
-    bound = float(np.quantile(slack, 0.99)) + clock
+    bound = _shared(c)[2] + clock
     if _stamp_source(c) != "kernel":
         lag = _most((w.get("loop_lag_ms") or {}).get("p99") for w in workers)
         bound = max(bound, (lag or 0.0) * NS_PER_MS)

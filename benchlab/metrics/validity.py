@@ -63,7 +63,7 @@ def stage_rules(
 
 _OF_THE_CLIENT = frozenset(
     ("rate_held", "dispatch_lag_p99_ms", "client_cpu_share", "loop_lag_p99_ms", "merged_chunk_share",
-     "client_headroom", "stamp_error_p99_ms",     "wall_clock_steps", "client_faults")
+     "client_headroom", "stamp_error_p99_ms", "wall_clock_steps", "client_faults")
 )  # fmt: skip
 
 
