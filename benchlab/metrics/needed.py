@@ -9,6 +9,8 @@ here from the binomial distribution. It must not know what is measured.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from collections.abc import Callable
 from dataclasses import dataclass
 
 CONFIDENCE = 0.99
@@ -72,21 +74,14 @@ def proof(n: float, misses: float, share: float, confidence: float = CONFIDENCE)
     return Proof(n, misses, False, needed if needed < MOST else None)
 
 
-def _least(holds: object, start: int) -> int:
+def _least(holds: Callable[[int], bool], start: int) -> int:
     """The least n from `start` on for which a condition holds that holds from there on; MOST if none does."""
-    assert callable(holds)
     below, above = start - 1, start
     while not holds(above):
         if above >= MOST:
             return MOST
         below, above = above, min(2 * above, MOST)
-    while above - below > 1:
-        middle = (below + above) // 2
-        if holds(middle):
-            above = middle
-        else:
-            below = middle
-    return above
+    return bisect_left(range(above), True, below + 1, key=holds)
 
 
 def in_words(seconds: float) -> str:

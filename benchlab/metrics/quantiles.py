@@ -8,7 +8,7 @@ is too small one of them does not exist: the bound is None and the percentile is
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from bisect import bisect_left
 from dataclasses import dataclass
 
 import numpy as np
@@ -52,31 +52,18 @@ def interval_ranks(n: int, share: float, confidence: float = CONFIDENCE) -> tupl
     if n < 1:
         return None, None
     tail = (1 - confidence) / 2
-    low = _least(
-        lambda k: _at_most(k, n, share) > tail, n
-    )  # P(fewer than `low` below) <= tail, and no higher rank's is
-    high = _least(lambda k: _at_most(k, n, share) >= 1 - tail, n) + 1
+    # P(fewer than `low` below) <= tail, and no higher rank's is
+    low = bisect_left(range(n), True, key=lambda k: _at_most(k, n, share) > tail)
+    high = bisect_left(range(n), True, key=lambda k: _at_most(k, n, share) >= 1 - tail) + 1
     return (low if low >= 1 else None), (high if high <= n else None)
 
 
 def _at_most(k: int, n: int, share: float) -> float:
-    """P(X <= k) for X binomial(n, share)."""
+    """P(X <= k) for X binomial(n, share), k below n."""
     # scipy.special, not scipy.stats: the same number, and two seconds less to import.
     from scipy.special import bdtr
 
-    return float(bdtr(k, n, share)) if k < n else 1.0
-
-
-def _least(true_from: Callable[[int], bool], top: int) -> int:
-    """The least k in 0..top for which a condition holds that holds from there on."""
-    below, at = -1, top
-    while at - below > 1:
-        middle = (below + at) // 2
-        if true_from(middle):
-            at = middle
-        else:
-            below = middle
-    return at
+    return float(bdtr(k, n, share))
 
 
 def quantile_with_interval(ordered: Floats, share: float, independent: int | None = None) -> Quantile:
