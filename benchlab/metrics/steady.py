@@ -141,7 +141,8 @@ def find_steady(c: Columns, w: Window) -> Steady | None:
     edges = np.linspace(0, len(rows), min(GROUPS, len(rows) // 5) + 1).astype(np.int64)
     levels = np.array([np.median(took[a:b]) for a, b in pairwise(edges)])
     first, last = mser(levels), len(levels)
-    shift, word = None, "steady"
+    shift: Shift | None = None
+    word: Word = "steady"
     if first > WARM_UP * last:
         shift = _shift(levels, edges, when, 0)
         first = 0 if shift is not None else first
@@ -155,7 +156,7 @@ def find_steady(c: Columns, w: Window) -> Steady | None:
         word = "drifting"
     begin_ns = w.w0_ns if first == 0 else math.floor(when[edges[first]])
     end_ns = w.w1_ns if last == len(levels) else math.floor(when[edges[last]])
-    return _told(w, name, took, word, (begin_ns, end_ns), when, len(levels), shift, drift)  # type: ignore[arg-type]
+    return _told(w, name, took, word, (begin_ns, end_ns), when, len(levels), shift, drift)
 
 
 def _series(c: Columns, among: Any) -> tuple[str, Floats]:

@@ -77,8 +77,8 @@ class Imported:
 class Importer:
     """A tool's importer.
 
-    file: which of its files is meant, and the flag that makes it write single requests. keys: what the document must
-    hold to be told as this tool's. summary: keys by which a file of the tool that holds no single request is told.
+    file: which of its files is meant, and the flag that makes it write single requests. recognises: whether a
+    document is such a file, by its keys. summary: whether it is a file of the tool that holds no single request.
     """
 
     tool: str

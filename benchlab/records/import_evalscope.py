@@ -42,7 +42,7 @@ def _read(path: Path, document: Any) -> Imported:
         except (OSError, ValueError, RecursionError):
             told = {}
         args = Node(beside, "", told if isinstance(told, dict) else {})
-        model, users = args.text("model"), args.count("parallel") if args.has("parallel") else None
+        model, users = args.text("model"), args.count("parallel")
         rate = args.value.get("rate")
         rate = float(rate) if isinstance(rate, int | float) and 0 < rate < 1e9 else None
     kind = "closed" if rate is None else "open"

@@ -16,7 +16,6 @@ from benchlab.records.record import Record
 
 _UNTOLD = (*NEVER_TOLD, "intended_ns", "headers_ns", "end_ns", "chunk_kind", "chunk_kind.answer", "chunk_kind.silent",
            "finish_reason", "cached_tokens", "tokens_source")  # fmt: skip
-_HALF_FINITE = ("request_rate",)
 
 
 def _ours(document: Any) -> bool:

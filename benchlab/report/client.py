@@ -33,7 +33,7 @@ def client_line(summary: Summary) -> str | None:
     if (error := _most(client.get("stamp_error_ms") for client in told)) is not None:
         sources = {str(client.get("stamps")) for client in told if client.get("stamps")}
         stamps = sources.pop() if len(sources) == 1 else "mixed"
-        within = f"{format_number(error, 2)}" if error >= _FINEST_MS else f"{_FINEST_MS:g}"
+        within = format_number(error, 2) if error >= _FINEST_MS else f"{_FINEST_MS:g}"
         parts.append(f"times within {within} ms ({stamps} stamps)")
     unsent = sum(_numbers(client.get("not_sent") for client in told))
     if unsent:
