@@ -73,6 +73,18 @@ def test_effective_n_of_independent_and_of_alike_series():
     assert 2 <= effective_n(np.repeat([0.0, 1.0], 200)) < 20  # one change of level says next to nothing
 
 
+@pytest.mark.parametrize("phi", [0.3, 0.5, 0.8, 0.9])
+def test_effective_n_of_short_series_of_zeros_and_ones(phi):
+    """139 zeros and ones, correlation phi^k at lag k: the variance that n_eff gives is right on average, to 20%."""
+    generator, n = np.random.default_rng(9), 139
+    changes = generator.random((600, n)) < (1 - phi) / 2
+    found = np.array([effective_n(series.astype(float)) for series in np.cumsum(changes, axis=1) % 2])
+    k = np.arange(1, n)
+    truth = n / (1 + 2 * float(np.sum((1 - k / n) * phi**k)))
+    assert 1 / np.mean(1 / found) == pytest.approx(truth, rel=0.2)
+    assert np.median(found) >= truth * 0.9  # a single series is as often told for too many as for too few
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=300), st.integers(1, 5))
 def test_effective_n_is_a_number_of_samples(values, scale):
