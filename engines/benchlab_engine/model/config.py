@@ -99,10 +99,6 @@ class DecoderConfig:
         if self.head_dim % 2:
             raise EngineError(f"head size {self.head_dim} is odd; rotary positions need an even one")
 
-    def kv_bytes_per_token(self, element_bytes: int) -> int:
-        """Keys and values of one position, all layers."""
-        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * element_bytes
-
 
 _FAMILIES = {"llama": (False, False), "mistral": (False, False), "qwen2": (True, False), "qwen3": (False, True)}
 

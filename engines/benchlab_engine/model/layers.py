@@ -62,10 +62,11 @@ def make_layer(
         packed = [each for each in found if each is not None]
         if packed and make is not dense:
             raise EngineError(f"{prefix}{names[0]} comes quantised in the checkpoint; --quant none is for such", USAGE)
-        if packed and (len(packed) < len(names) or joined(packed) is None):
+        whole = joined(packed) if len(packed) == len(names) else None
+        if packed and whole is None:
             return JoinedLinear([linear(name, bias=bias) for name in names])
         biases = torch.cat([get(f"{name}.bias") for name in names]) if bias else None
-        if packed and (whole := joined(packed)) is not None:
+        if whole is not None:
             return stored(whole, biases, dtype, device)
         weight = torch.cat([get(f"{name}.weight") for name in names])
         return make(prefix + "+".join((names[0], *(name.split(".")[-1] for name in names[1:]))), weight, biases)

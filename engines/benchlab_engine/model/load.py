@@ -11,15 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from benchlab_engine.errors import USAGE, EngineError
 from benchlab_engine.model import weights
 from benchlab_engine.model.attention import choose
-from benchlab_engine.model.config import tiny
+from benchlab_engine.model.config import DecoderConfig, tiny
 from benchlab_engine.model.decoder import Decoder
 from benchlab_engine.model.draft import Draft
 from benchlab_engine.model.kv import PagedKv, kv_format
-from benchlab_engine.model.linear import MakeLinear
 from benchlab_engine.model.memory import RESERVE, Peak, blocks_on_cpu, blocks_that_fit, check_room, peak, phase
 from benchlab_engine.model.quant import head_maker, maker, parse
 from benchlab_engine.model.runner import Forward, TorchRunner
@@ -184,26 +184,27 @@ def load(
     if threads:
         torch.set_num_threads(threads)
     place = device_of(device)
-    chosen, make, head = dtype_of(dtype, place), _make(quant, place), head_maker(parse(quant))
+    chosen, asked = dtype_of(dtype, place), parse(quant)
+    make, head = maker(asked, place), head_maker(asked)
+    config: DecoderConfig
+    tensors: Mapping[str, Tensor]
+    metadata: Mapping[str, Any] | None = None
     with phase("load"):
         if path is None:
-            config, metadata, source = tiny(tiny_vocabulary), None, f"{seed}:tiny"
-            decoder = Decoder(config, weights.random(config, seed), chosen, make, place, head)
+            config = tiny(tiny_vocabulary)
+            tensors = weights.random(config, seed)
         elif path.is_dir():
             config, tensors = weights.read_directory(path)
-            metadata, source = None, str(path)
-            decoder = Decoder(config, tensors, chosen, make, place, head)
         elif path.suffix == ".gguf":
             config, tensors, metadata = weights.read_gguf(path)
-            source = str(path)
-            decoder = Decoder(config, tensors, chosen, make, place, head)
         else:
             raise EngineError(
                 f"{path} is neither a directory nor a .gguf file; "
                 "give a fetched name, a Hugging Face directory or a GGUF file",
                 USAGE,
             )
-    return Model(decoder, metadata, source, quant)
+        decoder = Decoder(config, tensors, chosen, make, place, head)
+    return Model(decoder, metadata, f"{seed}:tiny" if path is None else str(path), quant)
 
 
 def device_of(name: str) -> torch.device:
@@ -239,11 +240,6 @@ def _head_of(decoder: Decoder) -> str:
     if decoder.head_is_embedding:
         return "the embedding"
     return "a copy of the embedding" if decoder.config.tied else "its own matrix"
-
-
-def _make(quant: str, device: torch.device) -> MakeLinear:
-    """How products are stored."""
-    return maker(parse(quant), device)
 
 
 def _device_name(device: torch.device) -> str:

@@ -1,7 +1,8 @@
 """Weights in fewer bits: what was asked for, and one matrix made accordingly.
 
 The one idea: the decoder is built matrix by matrix, and each goes through here once: noise if wanted, then the storage
-that the text names. Embedding, norms and head never come here. It must not know layers or files.
+that the text names; the head comes only where `head_maker` says so, embedding and norms never. It must not know layers
+or files.
 """
 
 from __future__ import annotations

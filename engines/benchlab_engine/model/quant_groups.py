@@ -52,6 +52,16 @@ class Groups:
         """[out, in] float32."""
         return _floats(self.levels, self.scales, self.minimum())
 
+    def to(self, device: torch.device | str) -> Groups:
+        """The same on another device."""
+        return replace(
+            self,
+            levels=self.levels.to(device),
+            scales=self.scales.to(device),
+            minimums=_moved(self.minimums, device),
+            zeros=_moved(self.zeros, device),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Packed:
@@ -64,6 +74,10 @@ class Packed:
         """[out, in] float32, columns in the model's order."""
         found = self.groups.floats()
         return found if self.order is None else found[:, self.order.argsort()]
+
+
+def _moved(tensor: Tensor | None, device: torch.device | str) -> Tensor | None:
+    return None if tensor is None else tensor.to(device)
 
 
 def _floats(levels: Tensor, scales: Tensor, minimum: Tensor) -> Tensor:
@@ -81,13 +95,12 @@ def rounded(weight: Tensor, bits: int, group: int, symmetric: bool, dtype: torch
     rows = len(weight)
     grouped = weight.float().view(rows, -1, group)
     top = (1 << bits) - 1
+    low, high = grouped.amin(dim=2), grouped.amax(dim=2)
     if symmetric:
         # 2^(bits-1) levels below zero, one less above; the sign of the scale puts the larger side where it is needed.
-        low, high = grouped.amin(dim=2), grouped.amax(dim=2)
         scales = torch.where(high > -low, -high, -low) / (1 << (bits - 1))
         minimums = None
     else:
-        low, high = grouped.amin(dim=2), grouped.amax(dim=2)
         scales, minimums = (high - low) / top, low
     wanted = dtype or _scale_dtype(scales, minimums)
     # A group of equal weights has scale 0: level 0 and its minimum say it all (symmetric: it is all zeros).
@@ -139,14 +152,7 @@ def joined(parts: Sequence[Packed]) -> Packed | None:
 
 def stored(packed: Packed, bias: Tensor | None, dtype: torch.dtype, device: torch.device | str) -> Linear:
     """The best storage on device for weights that a checkpoint brought."""
-    kept, order = packed.groups, packed.order
-    groups = replace(
-        kept,
-        levels=kept.levels.to(device),
-        scales=kept.scales.to(device),
-        zeros=None if kept.zeros is None else kept.zeros.to(device),
-    )
-    order = None if order is None else order.to(device)
+    groups, order = packed.groups.to(device), _moved(packed.order, device)
     fits = groups.bits == 4 and serves(groups.levels.device, dtype, tuple(groups.levels.shape), groups.size)
     return Int4Linear(groups, bias, order) if fits else GroupLinear(groups, bias, order)
 
@@ -209,15 +215,6 @@ class GroupLinear:
 
     def to(self, device: torch.device | str) -> GroupLinear:
         """The same on another device."""
-
-        def move(tensor: Tensor | None) -> Tensor | None:
-            return None if tensor is None else tensor.to(device)
-
-        groups = self._groups
-        self.packed = self.packed.to(device)
-        self._groups = replace(
-            groups, levels=groups.levels.to(device), scales=groups.scales.to(device),
-            minimums=move(groups.minimums), zeros=move(groups.zeros),
-        )  # fmt: skip
-        self.bias, self.order = move(self.bias), move(self.order)
+        self.packed, self._groups = self.packed.to(device), self._groups.to(device)
+        self.bias, self.order = _moved(self.bias, device), _moved(self.order, device)
         return self
