@@ -133,7 +133,6 @@ class _Call:
         self._connected = asyncio.Event()
         self._stamp_ns = 0
         self._sent_ns = 0
-        self._answered = False
 
     @property
     def unanswered(self) -> bool:
@@ -209,7 +208,6 @@ class _Call:
         exchange = self._exchange
         assert exchange is not None
         ns = self._now()
-        self._answered = True
         names = {name.lower(): value for name, value in response.headers.items()}
         if response.status == 101:
             exchange.lost(ns, "unparsable: the server switched protocols", any_byte=True)
