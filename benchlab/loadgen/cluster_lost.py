@@ -88,7 +88,7 @@ def _unseen(
         may_have = [place < len(job.users) and start_ns <= lost_ns for place in range(len(starts))]
     for (number, at_ns), begun in zip(starts, may_have, strict=True):
         for sequence in _sequences(job, graph, number):
-            if _name(job, sequence) not in seen:
+            if job.request_id(sequence) not in seen:
                 yield sequence, at_ns, begun
 
 
@@ -102,11 +102,7 @@ def _sequences(job: StageJob, graph: SessionGraph | None, number: int) -> range:
 
 
 def _whole(job: StageJob, graph: SessionGraph | None, number: int, seen: set[str]) -> bool:
-    return all(_name(job, sequence) in seen for sequence in _sequences(job, graph, number))
-
-
-def _name(job: StageJob, sequence: int) -> str:
-    return f"s{job.stage}-{sequence}"
+    return all(job.request_id(sequence) in seen for sequence in _sequences(job, graph, number))
 
 
 def _record(
@@ -123,7 +119,7 @@ def _record(
     item = items[(job.offset + sequence) % len(items)]
     words = f"{why}; whether it had been sent is not known" if begun else f"{why} before this was due"
     return Record(
-        request_id=_name(job, sequence),
+        request_id=job.request_id(sequence),
         stage=job.stage,
         item_id=item.id,
         outcome=Outcome.UNFINISHED if begun else Outcome.NOT_SENT,

@@ -79,6 +79,10 @@ class StageJob(msgspec.Struct, tag="stage"):
     """A stage of so many requests sends what the cap held back until its drain is over; one of so much time does
     not: what was not sent by its end stays `not_sent`."""
 
+    def request_id(self, sequence: int) -> str:
+        """The name of a request in records and on the wire: unique in a run, whichever worker sends it."""
+        return f"s{self.stage}-{sequence}"
+
 
 class StopStage(msgspec.Struct, tag="stop"):
     """Send nothing more, drain for at most `drain_ns`, then report."""

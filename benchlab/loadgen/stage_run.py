@@ -183,7 +183,7 @@ class StageRun:
     def _identity(self, due: Due, item: WorkloadItem) -> Identity:
         driver, job = self._driver, self._job
         return Identity(
-            request_id=f"s{job.stage}-{due.sequence}",
+            request_id=job.request_id(due.sequence),
             stage=job.stage,
             item_id=item.id,
             intended_ns=job.start_ns + due.at_ns,
