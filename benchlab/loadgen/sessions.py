@@ -25,12 +25,14 @@ _CUT = "the stage was over before it was due"
 
 @dataclass(slots=True)
 class _Live:
-    """A session under way. base: sequence number of its first item; left: items neither ended nor dropped."""
+    """A session under way. base: sequence number of its first item; left: items neither ended nor dropped; origin_ns:
+    the earliest of its items' own arrival times, to which `begun_ns` corresponds."""
 
     number: int
     base: int
     first: int
     begun_ns: int
+    origin_ns: int
     left: int
     unmet: dict[int, int]
     ready_ns: dict[int, int] = field(default_factory=dict)
@@ -144,11 +146,13 @@ class Sessions:
         graph = self._graph
         session = self._first_session + number
         places = graph.places(session)
+        own_ns = [ns for place in places if (ns := graph.arrival_ns[place]) is not None] if self._keep_times else []
         live = _Live(
             number=number,
             base=graph.position(session) - self._offset,
             first=places[0],
             begun_ns=at_ns,
+            origin_ns=min(own_ns, default=0),
             left=len(places),
             unmet={place: len(graph.needs[place]) for place in places},
             user=user,
@@ -178,16 +182,12 @@ class Sessions:
 
     def _make_due(self, live: _Live, place: int, at_ns: int) -> None:
         if self._keep_times and (own := self._graph.arrival_ns[place]) is not None:
-            origin = min(ns for ns in map(self._graph.arrival_ns.__getitem__, self._places(live)) if ns is not None)
-            at_ns = max(at_ns, live.begun_ns + own - origin)
+            at_ns = max(at_ns, live.begun_ns + own - live.origin_ns)
         if self._until_ns is not None and at_ns >= self._until_ns:
             self._drop(live, place, at_ns, _CUT, "cut")
             return
         sequence = live.base + place - live.first
         heapq.heappush(self._due, (at_ns, sequence, Due(at_ns, sequence, place, live.user)))
-
-    def _places(self, live: _Live) -> range:
-        return range(live.first, live.first + len(live.unmet))
 
     # -- the end of an item
 
