@@ -20,7 +20,8 @@ from benchlab.workload.item import WorkloadItem
 
 _HINT = "write after=2s:share=10% (so long after it was sent) or tokens=20:share=5% (that much of the answer seen)"
 TAG = "abandon:"
-"""An item with the tag `abandon:after=2s` or `abandon:tokens=20` is given up each time it is sent."""
+"""An item with the tag `abandon:after=2s` or `abandon:tokens=20` is given up each time it is sent; one that names a
+share, so often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +80,9 @@ def check_tags(items: Sequence[WorkloadItem]) -> int:
 
 def rule_for(rules: Sequence[Abandon], tags: Sequence[str], *, seed: int, stage: int, sequence: int) -> Abandon | None:
     """The rule by which this request is abandoned, if by any. A tag outranks the rules; shares lie side by side."""
-    for tag in tags:
-        if tag.startswith(TAG):
-            return parse_abandon(tag.removeprefix(TAG), flag=f"tag {tag}")
+    tag = next((tag for tag in tags if tag.startswith(TAG)), None)
+    if tag is not None:
+        rules = [parse_abandon(tag.removeprefix(TAG), flag=f"tag {tag}")]
     if not rules:
         return None
     key = hashlib.blake2b(f"abandon:{seed}:{stage}:{sequence}".encode(), digest_size=8).digest()

@@ -47,6 +47,13 @@ def test_a_tag_outranks_the_rules() -> None:
     assert rule_for([Abandon(1, None, 1.0)], tags, seed=0, stage=0, sequence=0) == Abandon(None, 3)
 
 
+def test_a_tag_with_a_share_asks_for_that_share_alone() -> None:
+    found = [rule_for([], ("abandon:tokens=3:share=0.3",), seed=1, stage=0, sequence=n) for n in range(1000)]
+
+    assert 220 < found.count(Abandon(None, 3, 0.3)) < 380
+    assert found.count(None) == 1000 - found.count(Abandon(None, 3, 0.3))
+
+
 def test_tags_are_checked_before_anything_is_sent() -> None:
     good = WorkloadItem(id="a", prompt="x", tags=["abandon:after=2s", "mine"])
 
