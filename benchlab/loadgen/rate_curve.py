@@ -79,9 +79,8 @@ class RateCurve:
 
     def __init__(self, rate: float, ramp: Ramp | None = None, *, begin_s: float = 0.0, span_s: float = 0.0) -> None:
         self._ramp, self._begin_s, self._span_s = ramp, begin_s, span_s
-        self._first = rate if ramp is None else ramp.rates[0]
-        self._last = rate if ramp is None else ramp.rates[0] if ramp.law == "sine" else ramp.rates[-1]
-        if ramp is not None:
+        self._first = self._last = rate if ramp is None else ramp.rates[0]
+        if ramp is not None:  # a sine need not end where it began
             self._last = float(self.rate(np.asarray([begin_s + span_s]))[0])
             self._total = float(self._within(np.asarray([span_s]))[0])
 

@@ -154,6 +154,7 @@ def test_a_closed_loop_keeps_so_many_in_flight(tmp_path: Path, users: int) -> No
 def test_a_user_thinks_before_its_next(tmp_path: Path) -> None:
     (done,) = drive(tmp_path, FakeClient(), closed_job(1, count=4, think=ThinkTime(first=80 * NS_PER_MS)))
 
+    assert done.outcomes() == {"ok": 4}
     records = sorted(done.records, key=lambda r: r.intended_ns)
     for before, after in itertools.pairwise(records):
         assert after.intended_ns - (before.end_ns or 0) >= 80 * NS_PER_MS
