@@ -113,7 +113,7 @@ def _page(client: httpx.Client, base: str, since_ns: int, limit_s: float) -> _Pa
             if len(body) > MAX_BYTES or time.monotonic() > until:
                 raise _NotToldError(f"the engine's /timeline is too long: over {MAX_BYTES >> 20} MiB or {limit_s:g} s")
     try:
-        return msgspec.json.decode(bytes(body), type=_Page)
+        return msgspec.json.decode(body, type=_Page)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         said = str(error).splitlines()[0][:120]
         raise _NotToldError(f"the engine does not tell its own times (/timeline is of another form: {said})") from error
