@@ -112,8 +112,7 @@ class Mailbox:
             self.failure = f"{type(error).__name__}: {error}"
             self.broken = True
             traceback.print_exc()
-            now = self.engine.clock()
-            self._tell([Emission(name, now, None, FinishReason.ERROR) for name in list(self.live)])
+            self._on_loop(self._fail_all)  # there, none can come between the look at who waits and the news
 
     def _step_until_stopped(self) -> None:
         audited = False
@@ -147,9 +146,12 @@ class Mailbox:
                 self._watcher.on_step(outcome.row)
 
     def _tell(self, emissions: list[Emission]) -> None:
+        self._on_loop(self._deliver, emissions)
+
+    def _on_loop(self, call: Callable[..., None], *given: object) -> None:
         assert self._loop is not None
         try:
-            self._loop.call_soon_threadsafe(self._deliver, emissions)
+            self._loop.call_soon_threadsafe(call, *given)
         except RuntimeError:  # the event loop has closed: nobody is left to be told
             self._stopping = True
 
@@ -170,6 +172,10 @@ class Mailbox:
                 ticket.listener(emission)
             else:
                 self._end(ticket, emission)
+
+    def _fail_all(self) -> None:
+        now = self.engine.clock()
+        self._deliver([Emission(name, now, None, FinishReason.ERROR) for name in self.live])
 
     def _end(self, ticket: Ticket, emission: Emission) -> None:
         name = emission.request_id

@@ -85,6 +85,25 @@ def test_an_engine_that_dies_is_told_to_who_waits(capfd):
     assert "SystemExit: gone" in capfd.readouterr().err
 
 
+def test_who_comes_as_the_engine_dies_is_told_too():
+    class Fatal:
+        def execute(self, plan):
+            raise SystemExit("gone")
+
+    box = mailbox(Fatal())
+
+    async def late():
+        box.start(asyncio.get_running_loop())
+        box.submit([RequestSpec("a", (1,), 1)], 0)
+        while not box.broken:
+            time.sleep(0.001)  # the event loop must not turn before the second one is there
+        box.stop()
+        (ticket,) = box.submit([RequestSpec("b", (1,), 1)], 0)
+        return await hear(ticket)
+
+    assert asyncio.run(late())[-1].finish is FinishReason.ERROR
+
+
 @pytest.mark.parametrize("name", ["a", "b"])
 def test_refusals_come_before_the_engine_is_asked(name):
     box = mailbox(PacedRunner(StepCosts(), (7,), lambda _: None))  # never started: nothing is taken up
