@@ -182,7 +182,9 @@ class Server:
         if not text:
             return self._face.default_fault
         if not self._face.faults:
-            raise WireError(400, "faults are not allowed here; start the engine with --allow-faults", param="header")
+            raise WireError(
+                400, "faults are not allowed here; start the engine with --allow-faults", param="x-benchlab-fault"
+            )
         try:
             return parse_fault(text)
         except ValueError as error:

@@ -124,7 +124,8 @@ def _max_tokens(body: Body) -> int | None:
 
 def _logprobs(body: Body, chat: bool) -> int | None:
     if not chat:
-        return None if body.get("logprobs") in (None, False) else integer(body, "logprobs", 0, 0, MAX_TOP_LOGPROBS)
+        unasked = body.get("logprobs") is None or body["logprobs"] is False  # 0 asks for the chosen token's alone
+        return None if unasked else integer(body, "logprobs", 0, 0, MAX_TOP_LOGPROBS)
     wanted = flag(body, "logprobs")
     count = integer(body, "top_logprobs", 0, 0, MAX_TOP_LOGPROBS)
     if count and not wanted:

@@ -93,6 +93,8 @@ def test_log_probabilities_of_completions(url):
     assert told["text_offset"] == [0, 1, 2, 3]
     assert all(math.exp(value) <= 1 for value in told["token_logprobs"])
     assert answer(url, "/v1/completions", {"prompt": "x", "max_tokens": 4})["choices"][0]["logprobs"] is None
+    own = answer(url, "/v1/completions", {"prompt": "x", "max_tokens": 4, "logprobs": 0})["choices"][0]["logprobs"]
+    assert own["top_logprobs"] == [{t: p} for t, p in zip(own["tokens"], own["token_logprobs"], strict=True)]
 
 
 def test_echo_gives_the_prompt_first(url):
