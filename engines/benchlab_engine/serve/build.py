@@ -52,7 +52,12 @@ def build(options: ServeOptions) -> Built:
         raise EngineError(f"--runner {options.runner!r} is not known; use torch or paced:PROFILE", USAGE)
     file = JournalFile(Path(options.journal)) if options.journal else None
     journal = Journal(sink=file)
-    built = _paced(options, profile, journal) if kind == "paced" else _torch(options, journal)
+    try:
+        built = _paced(options, profile, journal) if kind == "paced" else _torch(options, journal)
+    except BaseException:
+        if file is not None:
+            file.discard()
+        raise
     return replace(built, journal_file=file)
 
 

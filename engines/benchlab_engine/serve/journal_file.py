@@ -50,6 +50,11 @@ class JournalFile:
         except OSError as error:
             print(f"--journal {self._path}: {error}; its end is missing", file=sys.stderr, flush=True)  # noqa: T201
 
+    def discard(self) -> None:
+        """Take the file away: nothing was served, and the next try may have its name."""
+        self.close()
+        self._path.unlink(missing_ok=True)
+
 
 def replay_file(path: Path) -> str:
     """Plan a journal's steps again and say that all came out equal. EngineError: the first that did not."""

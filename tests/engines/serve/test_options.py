@@ -110,3 +110,9 @@ def test_a_model_that_cannot_be_had_is_one_clear_message(model, code, says, caps
     shown = capsys.readouterr().err
     assert says in shown
     assert "Traceback" not in shown
+
+
+def test_a_server_that_was_never_built_leaves_no_journal_in_the_way(tmp_path):
+    file = tmp_path / "journal.jsonl"
+    assert main(["serve", "--runner", "paced:nonsense", "--journal", str(file), "--port", "0"]) == 2
+    assert not file.exists()
