@@ -12,7 +12,7 @@ _UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 def ledger_text(ledger: Mapping[str, int | str]) -> str:
-    """One line a part: "memory: weights 513.1 MiB"."""
+    """One line a part: "ledger: weights 513.1 MiB", the names padded to one width."""
     return "\n".join(f"ledger: {key:<24} {_shown(key, value)}" for key, value in ledger.items())
 
 
