@@ -7,7 +7,6 @@ anything loads it; ceiling and exactness share one rig. It must not know how the
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -88,16 +87,11 @@ def examine(
     return found
 
 
-def usable_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def _load(found: Examination, parts: Sequence[str], say: Say) -> None:
     """Ceiling and exactness: workers 0 to n-1 stamp as runs do, the last one in its callback."""
     from benchlab.doctor.rig import Rig
 
-    cores = max(1, min(usable_cores(), _MAX_CORES)) if "ceiling" in parts else 1
+    cores = max(1, min(sizing.usable_cores(), _MAX_CORES)) if "ceiling" in parts else 1
     with Rig(workers=cores + 1, tokens=ceiling.TOKENS, kernel_stamps=lambda worker: worker < cores) as rig:
         ceiling.warm_up(rig)
         if "ceiling" in parts:

@@ -45,6 +45,11 @@ class Need:
     assumed: str = ""
 
 
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def cache_file() -> Path:
     """Where the figure is kept (XDG_CACHE_HOME, else ~/.cache)."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
@@ -56,21 +61,21 @@ def _key() -> dict[str, str | int]:
     boot = ""
     with contextlib.suppress(OSError):
         boot = _BOOT_ID.read_text().strip()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return {"boot_id": boot, "version": __version__, "cores": cores}
+    return {"boot_id": boot, "version": __version__, "cores": usable_cores()}
 
 
 def recall(path: Path | None = None) -> Kept | None:
     """The figure of this boot, version and set of cores; None where there is none, or the file is not ours."""
+    key = _key()
     try:
         found = json.loads((path or cache_file()).read_text(encoding="utf-8"))
-        if not isinstance(found, dict) or {name: found.get(name) for name in _key()} != _key():
+        if not isinstance(found, dict) or any(found.get(name) != value for name, value in key.items()):
             return None
         kept = Kept(float(found["events_per_s"]), float(found["requests_per_s"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
     good = all(math.isfinite(value) and value > 0 for value in (kept.events_per_s, kept.requests_per_s))
-    return kept if good and _key()["boot_id"] else None
+    return kept if good and key["boot_id"] else None
 
 
 def keep(figure: Kept, path: Path | None = None) -> None:
@@ -118,8 +123,7 @@ def size(spec: RunSpec, say: Callable[[str], None]) -> RunSpec:
     if figure is None:
         say("measuring what one worker carries on this host (2 s, once a boot)")
         figure = measured()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    number, why = workers_for(need_of(loads, mean), figure, cores)
+    number, why = workers_for(need_of(loads, mean), figure, usable_cores())
     say(f"workers: {number} ({why})")
     return replace(spec, workers=number)
 
