@@ -60,24 +60,7 @@ def first_manifest(
             "headers": dict.fromkeys(spec.headers, "***"),  # any of them may be a secret, whatever its name
         },
         "engine": engine.facts() if engine else None,
-        "workload": {
-            "path": workload.path,
-            "sha256": workload.sha256,
-            "format": workload.format,
-            "items": len(workload.items),
-            "read": workload.read,
-            "dropped": workload.dropped,
-            "complaints": list(workload.complaints[:20]),
-            "notes": [*workload.notes, *([made_note] if made_note else [])],
-            "cache": spec.cache,
-            "tokenizer": spec.tokenizer,
-            **stored(
-                workload,
-                seeds={"arrival": spec.arrival_seed, "content": spec.seed},
-                tokenizer=spec.tokenizer,
-                sampling=_without_secrets(spec.extra),
-            ),
-        },
+        "workload": workload_entry(spec, workload, [made_note] if made_note else []),
         "seeds": {"arrival": spec.arrival_seed, "content": spec.seed},
         "sampling": _without_secrets(spec.extra),
         "timeouts": msgspec.to_builtins(spec.timeouts),
@@ -100,6 +83,28 @@ def first_manifest(
         "telemetry": {"sources": [], "notes": [], "gaps": []},
         "host": host_facts(),
         "git": git_facts(Path(benchlab.__file__).parent),
+    }
+
+
+def workload_entry(spec: RunSpec, workload: Workload, notes: Sequence[str]) -> dict[str, Any]:
+    """The workload as the manifest holds it: how it was read, and what binds it. notes: beside its reading's own."""
+    return {
+        "path": workload.path,
+        "sha256": workload.sha256,
+        "format": workload.format,
+        "items": len(workload.items),
+        "read": workload.read,
+        "dropped": workload.dropped,
+        "complaints": list(workload.complaints[:20]),
+        "notes": [*workload.notes, *notes],
+        "cache": spec.cache,
+        "tokenizer": spec.tokenizer,
+        **stored(
+            workload,
+            seeds={"arrival": spec.arrival_seed, "content": spec.seed},
+            tokenizer=spec.tokenizer,
+            sampling=_without_secrets(spec.extra),
+        ),
     }
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchlab.campaign.describe import item_row
+from benchlab.campaign.describe import item_row, workload_entry
 from benchlab.campaign.execute import Outcome
 from benchlab.campaign.finish import judge_and_report, stage_times, store_records, write_items
 from benchlab.campaign.load_workload import load_workload
@@ -30,7 +30,7 @@ from benchlab.campaign.stages import (
 )
 from benchlab.clock import Clock, SystemClock
 from benchlab.loadgen.abandon import check_tags
-from benchlab.records.manifest import Manifest
+from benchlab.records.manifest import Manifest, redact_argv
 from benchlab.records.record import Record
 from benchlab.records.spool import Spool
 from benchlab.records.store import drop_spool, new_run_directory, slug, write_manifest
@@ -155,7 +155,7 @@ def _manifest(
 
     facts = settings.facts()
     unsaid = sum(item.output_tokens is None for item in workload.items)
-    notes = [*workload.notes, f"token ids by rule: {RULE}"]
+    notes = [f"token ids by rule: {RULE}"]
     if unsaid:
         notes.append(f"{unsaid} items do not say how much to generate: {DEFAULT_OUTPUT_TOKENS} tokens each")
     if asking := check_tags(workload.items):
@@ -166,7 +166,7 @@ def _manifest(
         "run_id": run_id,
         "created": created,
         "benchlab": benchlab.__version__,
-        "command": list(spec.command),
+        "command": redact_argv(list(spec.command)),
         "labels": spec.labels,
         "simulated": facts,
         "t0": {"monotonic_ns": 0, "wall_ns": None},
@@ -174,18 +174,7 @@ def _manifest(
         "reason": None,
         "endpoint": {"url": None, "api": spec.api, "model": f"simulated {settings.profile}"},
         "engine": {"name": "simulated", "facts": facts},
-        "workload": {
-            "path": workload.path,
-            "sha256": workload.sha256,
-            "format": workload.format,
-            "items": len(workload.items),
-            "read": workload.read,
-            "dropped": workload.dropped,
-            "complaints": list(workload.complaints[:20]),
-            "notes": notes,
-            "cache": spec.cache,
-            "tokenizer": None,
-        },
+        "workload": workload_entry(spec, workload, notes),
         "seeds": {"arrival": spec.arrival_seed, "content": spec.seed},
         "sampling": {},
         "timeouts": msgspec.to_builtins(spec.timeouts),

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from benchlab.cli import output
-from benchlab.errors import Exit, UsageError
+from benchlab.errors import Exit
 
 _IMPORT = """Make a run directory of another tool's result file.
 
@@ -40,6 +40,7 @@ def import_result(
     label: Annotated[list[str] | None, typer.Option("-l", "--label", help="k=v; repeat.")] = None,
     form: Annotated[str, typer.Option("--format", help="table | json | md | csv")] = "table",
 ) -> int:
+    from benchlab.cli.options import parse_labels
     from benchlab.records.import_base import write_run
     from benchlab.records.import_tools import read_result
     from benchlab.records.manifest import write_json
@@ -48,7 +49,7 @@ def import_result(
     from benchlab.selection.judge import judge
 
     output.check_format(form)
-    labels = _labels(label or [])
+    labels = parse_labels(label or [])
     found = read_result(file, tool)
     path = write_run(found, file, out, wall_ns=time.time_ns(), labels=labels)
     run = Run(path)
@@ -65,14 +66,6 @@ def import_result(
     print(f"  in the tool's own words: benchlab report {path} --dialects", file=sys.stderr)
     output.print_summary(summary, form, run=path, report=page)
     return output.finish(summary)
-
-
-def _labels(texts: list[str]) -> dict[str, str]:
-    pairs = [text.partition("=") for text in texts]
-    for text, (key, equals, _) in zip(texts, pairs, strict=True):
-        if not equals or not key:
-            raise UsageError(f"'{text}' is no label", where="--label", hint="write k=v")
-    return {key: value for key, _, value in pairs}
 
 
 def export_run(

@@ -94,7 +94,7 @@ def build(
         data_format=flags["data_format"],
         lock=flags["lock"],
         out=flags["out"],
-        labels=_labels(flags["label"] or []),
+        labels=parse_labels(flags["label"] or []),
         gpu=flags["gpu"],
         scrape=flags["scrape"],
         command=tuple(argv),
@@ -242,7 +242,8 @@ def parse_body(text: str | None) -> dict[str, Any]:
     return value
 
 
-def _labels(texts: Sequence[str]) -> dict[str, str]:
+def parse_labels(texts: Sequence[str]) -> dict[str, str]:
+    """Words of the form k=v. Raises UsageError for others."""
     labels: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")

@@ -119,6 +119,11 @@ def test_the_journal_replays(call, tmp_path):
 def test_other_seeds_give_another_run(call, swept, tmp_path):
     assert call(*SWEEP, "--arrival-seed", "1", "-o", tmp_path / "other").code == 0
     assert (tmp_path / "other" / "requests.parquet").read_bytes() != (swept / "requests.parquet").read_bytes()
+    ours, theirs = (
+        json.loads((run / "summary.json").read_text())["fingerprint"] for run in (swept, tmp_path / "other")
+    )
+    assert ours["workload_items"] == theirs["workload_items"] is not None
+    assert ours["seeds"] == {"arrival": 0, "content": 0} != theirs["seeds"]
 
 
 def test_a_prefix_that_is_shared_comes_from_the_cache(call, tmp_path):
@@ -164,8 +169,8 @@ def test_bad_input_is_told_and_leaves_nothing(call, name, tmp_path, monkeypatch)
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupt_leaves_nothing_and_says_so(number, code, tmp_path):
-    out = tmp_path / "run"
-    words = [*CLI, "simulate", "-r", "500", "--duration", "3000s", "-o", out]
+    out, journal = tmp_path / "run", tmp_path / "journal.jsonl"
+    words = [*CLI, "simulate", "-r", "500", "--duration", "3000s", "-o", out, "--journal", journal]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = subprocess.Popen(words, env=environment(), **pipes, text=True, preexec_fn=plain_signals)  # noqa: PLW1509
     while not list(out.glob("spool/*.requests.arrow")):
@@ -176,6 +181,7 @@ def test_an_interrupt_leaves_nothing_and_says_so(number, code, tmp_path):
     assert (process.returncode, shown) == (code, "")
     assert said.splitlines()[-1].startswith(f"benchlab: exit {code} (interrupted; nothing is kept")
     assert not out.exists()
+    assert not journal.exists()
 
 
 def test_an_out_that_holds_something_is_left_alone(call, swept):
