@@ -14,7 +14,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from benchlab_engine.core.plan import Sampling
 from benchlab_engine.model.logits import CHUNK, Row, Weights, best, chunk_sums, edited, groups, weighed
 
 # What a number is for. Numbers of different streams have nothing to do with each other.
@@ -25,11 +24,6 @@ def uniform(seed: int, index: int, stream: int = DRAW) -> float:
     """A number in [0, 1) that depends on nothing else."""
     named = struct.pack("<qq", seed % 2**63, index) + (struct.pack("<q", stream) if stream else b"")
     return (int.from_bytes(hashlib.blake2b(named, digest_size=8).digest(), "little") >> 11) / float(1 << 53)
-
-
-def sample(logits: Tensor, samplings: Sequence[Sampling], indices: Sequence[int]) -> list[int]:
-    """Tokens of rows [rows, vocab] that know no bans and no history."""
-    return choose(logits, [Row(sampling, index) for sampling, index in zip(samplings, indices, strict=True)])
 
 
 def choose(logits: Tensor, rows: Sequence[Row], stream: int = DRAW) -> list[int]:

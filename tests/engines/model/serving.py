@@ -1,7 +1,10 @@
-"""A tiny model behind a whole engine, with or without something that proposes; and a tiny model's exact law."""
+"""A tiny model behind a whole engine, with or without something that proposes; its exact law, and a test of that."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
@@ -18,6 +21,7 @@ from benchlab_engine.model.draft import Draft
 from benchlab_engine.model.kv import PagedKv
 from benchlab_engine.model.logits import Row, chances
 from benchlab_engine.model.runner import TorchRunner
+from benchlab_engine.model.sampler import choose
 
 SIZE = 4
 
@@ -94,3 +98,24 @@ def law(target, prompt, sampling, length):
             for token in range(target.config.vocab_size)
         }
     return found
+
+
+def deviation(answers, chances: Mapping[tuple[int, ...], float]):
+    """Chi-square of the answers against their exact chances, in standard deviations above its mean.
+
+    Cells of under five expected are joined; an answer that has no chance makes it infinite.
+    """
+    runs = len(answers)
+    expected, seen = {key: chance * runs for key, chance in chances.items()}, Counter(map(tuple, answers))
+    if any(expected[key] == 0 for key in seen):
+        return math.inf
+    cells = [(seen[key], value) for key, value in expected.items() if value >= 5]
+    rest = (runs - sum(hit for hit, _ in cells), runs - sum(value for _, value in cells))
+    cells += [rest] if rest[1] >= 5 else []
+    freedom = len(cells) - 1
+    return (sum((hit - value) ** 2 / value for hit, value in cells) - freedom) / math.sqrt(2 * freedom)
+
+
+def sample(logits, samplings, indices):
+    """Tokens of rows [rows, vocab] that know no bans and no history."""
+    return choose(logits, [Row(sampling, index) for sampling, index in zip(samplings, indices, strict=True)])

@@ -21,14 +21,13 @@ from benchlab_engine.model.decoder import Decoder  # noqa: E402
 from benchlab_engine.model.kv import PagedKv  # noqa: E402
 from benchlab_engine.model.load import load  # noqa: E402
 from benchlab_engine.model.runner import TorchRunner  # noqa: E402
-from benchlab_engine.model.sampler import sample  # noqa: E402
+from tests.engines.model.serving import sample  # noqa: E402
 
 VOCAB, SIZE, BLOCKS = 258, 4, 64
 
 
 @pytest.fixture(scope="module")
-def decoder():
-    torch.set_num_threads(1)
+def decoder(one_thread):
     config = tiny(VOCAB)
     return Decoder(config, weights.random(config, 0), torch.float32)
 

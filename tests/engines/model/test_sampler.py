@@ -15,7 +15,8 @@ pytestmark = pytest.mark.torch
 
 from benchlab_engine.core.plan import Sampling  # noqa: E402
 from benchlab_engine.model.logits import LogitsError, Row, chances, edited, logprobs  # noqa: E402
-from benchlab_engine.model.sampler import ACCEPT, DRAFT, choose, sample, uniform  # noqa: E402
+from benchlab_engine.model.sampler import ACCEPT, DRAFT, choose, uniform  # noqa: E402
+from tests.engines.model.serving import sample  # noqa: E402
 
 WIDE = 49152
 

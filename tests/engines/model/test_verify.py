@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="extra 'engine' is not installed")
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("one_thread")]
 
 from benchlab_engine.core.plan import Sampling, Work  # noqa: E402
 from benchlab_engine.model import verify as module  # noqa: E402
 from benchlab_engine.model.logits import Row, chances, rows_of  # noqa: E402
 from benchlab_engine.model.sampler import DRAFT, choose, pick, uniform  # noqa: E402
 from benchlab_engine.model.verify import Proposal, agreeing, answer, count_standing, residual, verify  # noqa: E402
+from tests.engines.model.serving import deviation  # noqa: E402
 
 VOCAB = 5
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def test_worked_example_10_left_to_right_until_the_first_that_falls():
@@ -146,18 +138,10 @@ def speculate(samplings, length, count, kind):
     return [tuple(output[:length]) for output in outputs]
 
 
-def deviation(sampling, count, kind, runs, length=3):
-    """Chi-square over all answers, cells of under five expected joined, in standard deviations above its mean."""
-    expected = {key: chance * runs for key, chance in law(sampling, length).items()}
-    seen = Counter(speculate([replace(sampling, seed=seed) for seed in range(runs)], length, count, kind))
-    if any(expected[key] == 0 for key in seen):
-        return math.inf
-    cells = [(seen[key], value) for key, value in expected.items() if value >= 5]
-    rest = (runs - sum(hit for hit, _ in cells), runs - sum(value for _, value in cells))
-    cells += [rest] if rest[1] >= 5 else []
-    statistic = sum((hit - value) ** 2 / value for hit, value in cells)
-    freedom = len(cells) - 1
-    return (statistic - freedom) / math.sqrt(2 * freedom)
+def off_the_law(sampling, count, kind, runs, length=3):
+    """How far the answers of so many seeds are from the law, as `deviation` has it."""
+    answers = speculate([replace(sampling, seed=seed) for seed in range(runs)], length, count, kind)
+    return deviation(answers, law(sampling, length))
 
 
 SAMPLINGS = [
@@ -172,22 +156,22 @@ RUNS = 700
 @pytest.mark.parametrize("kind", ["point", "draft"])
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=range(len(SAMPLINGS)))
 def test_the_output_of_speculation_has_the_law_of_plain_sampling(sampling, kind):
-    assert deviation(sampling, 2, kind, RUNS) < 4
+    assert off_the_law(sampling, 2, kind, RUNS) < 4
 
 
 def test_the_same_test_catches_accepting_everything(monkeypatch):
     monkeypatch.setattr(module, "count_standing", lambda _p, _q, points: len(points))
-    assert deviation(SAMPLINGS[0], 2, "draft", RUNS) > 20
+    assert off_the_law(SAMPLINGS[0], 2, "draft", RUNS) > 20
 
 
 def test_the_same_test_catches_a_replacement_from_the_target_itself(monkeypatch):
     monkeypatch.setattr(module, "residual", lambda target, _draft: target)
-    assert deviation(SAMPLINGS[0], 2, "draft", RUNS) > 20
+    assert off_the_law(SAMPLINGS[0], 2, "draft", RUNS) > 20
 
 
 def test_the_same_test_catches_chance_shared_by_drafting_and_judging(monkeypatch):
     monkeypatch.setattr(module, "ACCEPT", DRAFT)
-    assert deviation(SAMPLINGS[0], 2, "draft", RUNS) > 20
+    assert off_the_law(SAMPLINGS[0], 2, "draft", RUNS) > 20
 
 
 def test_the_same_test_catches_a_history_without_the_proposals(monkeypatch):
@@ -195,7 +179,7 @@ def test_the_same_test_catches_a_history_without_the_proposals(monkeypatch):
         return [rows_of(work, ())[0]] * (len(proposals) + 1)
 
     monkeypatch.setattr(module, "rows_of", forgetful)
-    assert deviation(SAMPLINGS[3], 2, "draft", RUNS) > 20
+    assert off_the_law(SAMPLINGS[3], 2, "draft", RUNS) > 20
 
 
 @pytest.mark.parametrize("sampling", [*SAMPLINGS, Sampling()], ids=range(len(SAMPLINGS) + 1))
