@@ -12,18 +12,16 @@ pytestmark = pytest.mark.torch
 
 from safetensors.torch import load_file, save_file  # noqa: E402
 
-from benchlab_engine.core.plan import Work  # noqa: E402
 from benchlab_engine.errors import EngineError  # noqa: E402
 from benchlab_engine.model import weights  # noqa: E402
-from benchlab_engine.model.batch import make_batch  # noqa: E402
 from benchlab_engine.model.checkpoint import scheme_of  # noqa: E402
 from benchlab_engine.model.checkpoint_words import unpack_awq, unpack_compressed, unpack_gptq  # noqa: E402
 from benchlab_engine.model.config import DecoderConfig  # noqa: E402
 from benchlab_engine.model.decoder import Decoder  # noqa: E402
-from benchlab_engine.model.kv import PagedKv  # noqa: E402
 from benchlab_engine.model.linear import JoinedLinear  # noqa: E402
 from benchlab_engine.model.load import load  # noqa: E402
 from benchlab_engine.model.quant_groups import GroupLinear, Packed, rounded, stored  # noqa: E402
+from tests.engines.model.small import logits  # noqa: E402
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "quant"
 CASES = {
@@ -178,13 +176,6 @@ def write(folder, name, quantization=None):
     text = JSON | {"quantization_config": SCHEMES[name] if quantization is None else quantization}
     (folder / "config.json").write_text(json.dumps(text))
     return floats
-
-
-def logits(decoder):
-    tokens = tuple(torch.randint(0, 90, (20,), generator=torch.Generator().manual_seed(2)).tolist())
-    kv = PagedKv(decoder.config, 8, 4, torch.float32)
-    with torch.inference_mode():
-        return decoder.forward(make_batch([Work("a", tokens, 0, (0, 1, 2, 3, 4), True, False)], 4), kv)[0]
 
 
 @pytest.mark.parametrize("name", SCHEMES)
