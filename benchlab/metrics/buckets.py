@@ -1,7 +1,8 @@
 """The same figures by kind of request: input x output length, tenant, task, turn.
 
 The one idea: a figure over a mixture hides which part of it suffers, and a change of the mixture looks like a change of
-the server; so each part is shown with its own n, and nothing is averaged over parts. It must not know rules.
+the server; so each part is shown with its own n, and nothing is averaged over parts. Requests of
+a part that follow each other are as alike as any, and count for fewer in its intervals. It must not know rules.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import pyarrow.compute as pc
 from benchlab.metrics.block import label
 from benchlab.metrics.columns import Bools, Columns, Floats
 from benchlab.metrics.goodput import Good
-from benchlab.metrics.quantiles import ordered, quantile_with_interval, wilson
+from benchlab.metrics.intervals import effective_n, share_intervals
+from benchlab.metrics.quantiles import ordered, quantile, quantile_with_interval
 from benchlab.metrics.table import BY_NAME, measure
 from benchlab.records.event import Outcome
 
@@ -36,13 +38,14 @@ def tables(
     """
     found: dict[str, list[dict[str, Any]]] = {}
     values = _values(c)
+    rows = np.flatnonzero(inside)
+    rows = rows[np.argsort(c.number("intended_ns")[rows], kind="stable")]
     for name, words in _parts(c).items():
-        kinds, place = np.unique(words[inside].astype(object).astype(str), return_inverse=True)
+        kinds, place = np.unique(words[rows].astype(object).astype(str), return_inverse=True)
         if len(kinds) < 2:
             continue
         sizes = np.bincount(place)
         order = np.argsort(-sizes, kind="stable")
-        rows = np.flatnonzero(inside)
         shown = [(str(kinds[k]), rows[place == k]) for k in order[: MOST - 1 if len(kinds) > MOST else MOST]]
         if len(kinds) > MOST:
             rest = rows[np.isin(place, order[MOST - 1 :])]
@@ -65,6 +68,7 @@ def _values(c: Columns) -> Mapping[str, Floats]:
 def _row(
     word: str, rows: Any, c: Columns, values: Mapping[str, Floats], good: Good | None, percentiles: Sequence[float]
 ) -> dict[str, Any]:
+    """rows: the requests of this part, in the order in which they were due."""
     ok = int(c.is_outcome(Outcome.OK)[rows].sum())
     cancelled = int(c.is_outcome(Outcome.CANCELLED)[rows].sum())
     row: dict[str, Any] = {
@@ -76,17 +80,20 @@ def _row(
         "output_tokens_mean": _mean(c.streamed_tokens[rows]),
     }
     if good is not None:
-        hits = int(good.mask[rows].sum())
-        row |= {"attainment": hits / len(rows), "attainment_ci95": wilson(hits, len(rows))}
+        hits = good.mask[rows]
+        row |= {"attainment": float(hits.mean()), "attainment_ci95": share_intervals(hits)[0]}
     for name in FIGURES:
         mine = values[name][rows]
-        mine = ordered(mine[np.isfinite(mine)])
+        mine = mine[np.isfinite(mine)]
+        rising = ordered(mine)
         block: dict[str, Any] = {"n": len(mine), "ci95": {}, "indicative": []}
         for percentile in percentiles:
             if not len(mine):
                 block[label(percentile)] = None
                 continue
-            found = quantile_with_interval(mine, percentile / 100)
+            below = mine <= quantile(rising, percentile / 100)
+            enough = max(1, int(effective_n(below.astype(np.float64))))
+            found = quantile_with_interval(rising, percentile / 100, enough)
             block[label(percentile)] = found.value
             block["ci95"][label(percentile)] = [found.low, found.high]
             if found.indicative:

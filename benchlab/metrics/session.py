@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from benchlab.metrics.columns import Bools, Columns, Floats, Ints
-from benchlab.metrics.quantiles import wilson
+from benchlab.metrics.intervals import share_intervals
 from benchlab.metrics.request import Values, e2e
 from benchlab.records.event import Outcome
 from benchlab.units import NS_PER_MS
@@ -87,12 +87,13 @@ def session_counts(c: Columns, inside: Bools) -> dict[str, Any] | None:
     s = sessions_of(c)
     if not len(s.first):
         return None
-    begun = inside[s.first]
-    many, whole = int(begun.sum()), int((begun & s.whole).sum())
+    begun = np.flatnonzero(inside[s.first])
+    hits = s.whole[begun[np.argsort(c.number("intended_ns")[s.first[begun]], kind="stable")]]
+    many, whole = len(hits), int(hits.sum())
     return {
         "sessions": many,
         "whole": whole,
         "partial": many - whole,
         "whole_share": whole / many if many else None,
-        "whole_share_ci95": wilson(whole, many),
+        "whole_share_ci95": share_intervals(hits)[0],
     }

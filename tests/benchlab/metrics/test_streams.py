@@ -217,6 +217,22 @@ def test_each_kind_has_a_row_of_its_own():
     assert sum(row["attempted"] for row in found["length"]) == 10
 
 
+def test_a_part_whose_requests_are_alike_is_less_sure_of_itself():
+    """Sixty requests of a tenant, thirty quick and then thirty slow, and the same times quick and slow in turn."""
+    turns = {"runs": [0.1] * 30 + [0.9] * 30, "mixed": [0.1, 0.9] * 30}
+    records = [
+        steady(2 * i + place, ttft=ttft, gap=0.01, tokens=4, request_id=f"{name}{i}", tenant=name)
+        for place, (name, each) in enumerate(turns.items())
+        for i, ttft in enumerate(each)
+    ]
+    c = columns_from(list(reversed(records)))
+    good = good_requests(c, [SloClause("ttft", 500.0, "ttft=500ms")])
+    rows = {row["key"]: row for row in tables(c, np.ones(c.n, dtype=bool), good, (50, 95))["tenant"]}
+    width = {name: row["attainment_ci95"][1] - row["attainment_ci95"][0] for name, row in rows.items()}
+    assert width["runs"] > 1.5 * width["mixed"] and rows["runs"]["attainment"] == rows["mixed"]["attainment"] == 0.5
+    assert "p50" in rows["runs"]["ttft"]["indicative"] and "p50" not in rows["mixed"]["ttft"]["indicative"]
+
+
 def test_many_kinds_stay_a_short_table():
     records = [steady(i / 10, ttft=0.1, gap=0.01, tokens=4, request_id=str(i), tenant=f"t{i}") for i in range(90)]
     rows = tables(columns_from(records), np.ones(90, bool), None, (50,))["tenant"]
