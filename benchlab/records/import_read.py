@@ -99,6 +99,10 @@ class Node:
         """A member as a count, None where it is not there or null."""
         return self.at(key).whole(most) if self.has(key) else None
 
+    def rate(self) -> float | None:
+        """Requests a second; None for `inf`, all at once."""
+        return None if self.value in ("inf", math.inf) else self.number(least=1e-9)
+
     def numbers(self) -> list[float]:
         """A list of durations in seconds."""
         return [node.number(most=_MOST_S) for node in self.items()]

@@ -48,20 +48,17 @@ def _stage(line: Node) -> ImportedStage:
         )
         for i in range(len(ttfts))
     ]
-    rate = line.value.get("request_rate")
-    told = (
-        None if not line.has("request_rate") or rate in ("inf", float("inf")) else line.at("request_rate").number(1e-9)
-    )
+    rate = line.at("request_rate").rate() if line.has("request_rate") else None
     cap = line.count("max_concurrency")
-    kind = "closed" if cap is not None and told is None else "open"
-    name = f"{cap} users" if kind == "closed" else "unlimited rate" if told is None else f"{told:g}/s"
+    kind = "closed" if cap is not None and rate is None else "open"
+    name = f"{cap} users" if kind == "closed" else "unlimited rate" if rate is None else f"{rate:g}/s"
     return ImportedStage(
         records,
         name=name,
         kind=kind,
-        offered_rps=told,
+        offered_rps=rate,
         concurrency=cap,
-        arrival=None if told is None else "poisson",
+        arrival=None if rate is None else "poisson",
         span_s=line.at("duration").number(),
         timed=False,
     )

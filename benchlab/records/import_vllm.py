@@ -6,7 +6,6 @@ text came: our own latencies are Gaps, its own dialect is whole. Checked with 0.
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,7 @@ def _read(path: Path, document: Any) -> Imported:
                 columns["input_lens"][i].whole(), columns["output_lens"][i].whole())
         for i in range(len(ttfts))
     ]  # fmt: skip
-    rate = _rate(root)
+    rate = root.at("request_rate").rate()
     cap = root.count("max_concurrency")
     kind = "closed" if cap is not None and rate is None else "open"
     stage = ImportedStage(
@@ -62,14 +61,6 @@ def _read(path: Path, document: Any) -> Imported:
         created=_created(root.text("date")),
         notes=["its times are of every event with `choices`: which of them carried text is not told"],
     )
-
-
-def _rate(root: Node) -> float | None:
-    """Requests a second; None for `inf`, all at once."""
-    value = root.at("request_rate").value
-    if value == "inf" or (isinstance(value, float) and math.isinf(value)):
-        return None
-    return root.at("request_rate").number(least=1e-9)
 
 
 def _created(date: str | None) -> str | None:
