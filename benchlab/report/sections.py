@@ -39,10 +39,6 @@ from benchlab.report.words import CONDITIONS, GLOSSARY, STATES, VERDICTS
 from benchlab.units import format_number
 
 
-def _verdict_word(summary: Summary) -> str:
-    return verdict_of(summary)[2]
-
-
 def verdict_badge(summary: Summary) -> Html:
     """Glyph and word of the verdict, with its meaning."""
     state, glyph, word, sentence = verdict_of(summary)
@@ -297,7 +293,7 @@ def validity_section(summary: Summary, stages: list[Stage]) -> Html:
     head = ["state", "rule", "where", "value", "limit", "what to do"]
     table = data_table(head, rows, "Validity rules, each at its worst", text=(0, 1, 2, 5))
     every = el("details", el("summary", f"All {len(rules)} checks"), rule_table(rules, "Every check", labels))
-    verdict = el("p", f"{_verdict_word(summary)}. {len(each)} rules: {counts}.", class_="reading")
+    verdict = el("p", f"{verdict_of(summary)[2]}. {len(each)} rules: {counts}.", class_="reading")
     client = client_line(summary)
     told = el("p", f"The load generator, at its worst: {client}.", class_="reading") if client else None
     return el("div", verdict, told, table, every if len(rules) > len(each) else None)
