@@ -199,7 +199,7 @@ def test_bodies_of_items_that_were_not_prepared_are_kept_by_nobody(transport: st
                 recorder = Recorder(Identity("preflight", 0, "b", 0))
                 await client.stream(salted, recorder)
                 assert recorder.outcome is Outcome.OK
-            assert [kept for kept, _ in client._bodies.values()] == [item]
+            assert [kept for kept, _ in client._bodies._kept.values()] == [item]
         finally:
             await client.close()
 
