@@ -151,7 +151,9 @@ def _counts(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 def tick_of(items: Sequence[WorkloadItem]) -> float | None:
     """The tick of a source whose clock is too coarse for its rate, s; None where it is fine enough."""
-    told = facts(items)["arrivals"]
+    found = lazily(items)
+    times = found.arrival_s[found.rows]
+    told = arrivals(times[~np.isnan(times)])
     return None if told is None else told["tick_s"]
 
 

@@ -52,7 +52,26 @@ def lock(
 ) -> dict[str, Any]:
     """The lock of a workload as plain data. tokenizer, chat_template: sha256 or a revision, None where not known."""
     found = inspect(workload)
-    binding = {
+    binding = _binding(workload, found, seeds, tokenizer, sampling, chat_template)
+    return {
+        "schema": 1,
+        "fingerprint": fingerprint(binding),
+        **binding,
+        "source": {key: found[key] for key in ("path", "sha256", "format")},
+        "facts": {key: found[key] for key in ("rows", "time_unit", "inversions", "arrivals", "prefix", "sessions")},
+    }
+
+
+def _binding(
+    workload: Workload,
+    found: Mapping[str, Any],
+    seeds: Mapping[str, int] | None,
+    tokenizer: str | None,
+    sampling: Mapping[str, Any] | None,
+    chat_template: str | None = None,
+) -> dict[str, Any]:
+    """What binds; `found`: the facts of the items."""
+    return {
         "items": {"count": len(workload.items), "sha256": items_digest(workload.items)},
         "arrivals": arrivals_digest(workload.items),
         "lengths": {side: found[f"{side}_tokens"] for side in ("input", "output")},
@@ -60,13 +79,6 @@ def lock(
         "tokenizer": tokenizer,
         "sampling": dict(sampling or {}),
         "chat_template": chat_template,
-    }
-    return {
-        "schema": 1,
-        "fingerprint": fingerprint(binding),
-        **binding,
-        "source": {key: found[key] for key in ("path", "sha256", "format")},
-        "facts": {key: found[key] for key in ("rows", "time_unit", "inversions", "arrivals", "prefix", "sessions")},
     }
 
 
@@ -78,13 +90,13 @@ def stored(
     sampling: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """What a run's manifest holds of its workload beside the reading: the figures, and the lock without them."""
-    locked = lock(workload, seeds=seeds, tokenizer=tokenizer, sampling=sampling)
     figures = facts(workload.items)
+    binding = _binding(workload, figures, seeds, tokenizer, sampling)
     return {
         "time_unit": workload.time_unit,
         "inversions": workload.inversions,
         "facts": {key: value for key, value in figures.items() if key not in ("items", "tenants", "tags")},
-        "lock": {key: locked[key] for key in ("fingerprint", *BINDING) if key != "lengths"},
+        "lock": {"fingerprint": fingerprint(binding)} | {key: binding[key] for key in BINDING if key != "lengths"},
     }
 
 

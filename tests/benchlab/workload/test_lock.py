@@ -76,6 +76,8 @@ def test_a_lock_is_never_overwritten_nor_trusted_blindly(tmp_path: Path) -> None
 def test_what_a_run_stores_binds_it_to_its_workload(tmp_path: Path) -> None:
     found = read_items(put(tmp_path, "m.jsonl", lines(ROWS)))
     kept = stored(found, seeds={"arrival": 1, "content": 0}, sampling={"temperature": 0})
+    locked = lock(found, seeds={"arrival": 1, "content": 0}, sampling={"temperature": 0})
+    assert kept["lock"] == {key: locked[key] for key in kept["lock"]} and "fingerprint" in kept["lock"]
     assert kept["lock"]["fingerprint"] != stored(found, seeds={"arrival": 2, "content": 0})["lock"]["fingerprint"]
     assert kept["facts"]["prefix"]["token_hit_ratio"] == pytest.approx(512 * 4 / 3000)
     assert (kept["time_unit"], kept["inversions"]) == ("ms", 0)
