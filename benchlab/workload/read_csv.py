@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable
 from typing import Any
 
 from benchlab.workload.columns import Columns
@@ -134,12 +133,6 @@ CSV_FORMATS: tuple[tuple[frozenset[str], Format], ...] = (
     (frozenset({"num_prefill_tokens", "num_decode_tokens"}), LENGTHS),
     (frozenset({"session_id", "round_idx", "prefix_len", "input_len", "output_len", "tool_wait_after_ms"}), REPLAY),
 )
-
-
-def csv_rows(header: list[str], lines: Iterable[tuple[int, str]]) -> Iterable[tuple[int, dict[str, Any] | RowError]]:
-    """Each line as a row by the names of the columns; a line with other than so many cells is a RowError."""
-    for number, line in lines:
-        yield number, csv_row(header, line)
 
 
 def csv_row(header: list[str], line: str) -> dict[str, Any] | RowError:

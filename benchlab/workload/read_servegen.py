@@ -15,6 +15,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -207,7 +208,7 @@ def _dataset(data: bytes, path: Path) -> _Distributions:
 def _lengths_at(found: _Distributions, start_s: float, draw: Draw) -> tuple[int, int, str | None]:
     def one(name: str) -> int:
         steps = found[name]
-        place = max(0, bisect_right([start for start, _ in steps], start_s) - 1)  # carried forward
+        place = max(0, bisect_right(steps, start_s, key=itemgetter(0)) - 1)  # carried forward
         return steps[place][1].at(draw.below(2**52) / 2**52)
 
     asked = one("input_tokens" if "input_tokens" in found else "text_tokens")
