@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from benchlab.workload.draw import Draw, lognormal
 from benchlab.workload.item import WorkloadItem
+from benchlab.workload.tasks import DAYS, NAMES
 from benchlab.workload.tokens import CHARS_PER_TOKEN
 
 _TENANTS = ("shop", "travel", "school", "home")
@@ -46,8 +47,6 @@ _THINGS = (
     "an honest price",
 )
 _TOPICS = ("delivery", "a long journey", "homework", "cooking", "gardening", "moving house", "saving money", "sleep")
-_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
-_NAMES = ("Ada", "Ben", "Carla", "Dev", "Elif", "Femi", "Greta", "Hugo", "Ines", "Jun", "Kofi", "Lena")
 _NOTES = (
     "{name} wrote on {day} that {thing} had not come.",
     "The order was number {number} and the shelf was empty.",
@@ -66,8 +65,8 @@ def _fill(draw: Draw, template: str) -> str:
     return template.format(
         thing=draw.pick(_THINGS),
         topic=draw.pick(_TOPICS),
-        day=draw.pick(_DAYS),
-        name=draw.pick(_NAMES),
+        day=draw.pick(DAYS),
+        name=draw.pick(NAMES),
         number=draw.between(12, 980),
         hour=draw.between(1, 12),
     )
@@ -107,7 +106,7 @@ def chat_short(seed: int, num_items: int) -> list[WorkloadItem]:
 
 def _arithmetic(draw: Draw) -> tuple[str, dict[str, object]]:
     first, second, third = draw.between(3, 40), draw.between(2, 30), draw.between(2, 9)
-    name, other = draw.pick(_NAMES), draw.pick(("boxes", "pencils", "apples", "letters", "tickets"))
+    name, other = draw.pick(NAMES), draw.pick(("boxes", "pencils", "apples", "letters", "tickets"))
     kind = draw.below(3)
     if kind == 0:
         text, answer = f"{name} has {first} {other} and gets {second} more.", first + second
@@ -119,7 +118,7 @@ def _arithmetic(draw: Draw) -> tuple[str, dict[str, object]]:
 
 
 def _extraction(draw: Draw) -> tuple[str, dict[str, object]]:
-    name, day, number = draw.pick(_NAMES), draw.pick(_DAYS), draw.between(1000, 9999)
+    name, day, number = draw.pick(NAMES), draw.pick(DAYS), draw.between(1000, 9999)
     notes = [_fill(draw, "For {topic} we have always used {thing}.") for _ in range(draw.between(1, 4))]
     facts = [f"Order {number} belongs to {name}.", f"It will be delivered on {day}."]
     passage = " ".join(draw.shuffled([*notes, " ".join(facts)]))
