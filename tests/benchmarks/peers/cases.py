@@ -39,6 +39,11 @@ class Case:
         return self.slower.get(tool, self.requests)
 
 
+def program(tool: str) -> str:
+    """The client behind a name: benchlab has several, for its ways to run."""
+    return "benchlab" if tool.startswith("benchlab-") else tool
+
+
 PEERS = ("vllm", "inference-perf", "aiperf", "genai-bench", "guidellm")
 OURS = ("floor", "benchlab")
 _OPEN = ("--ttft-ms", "50", "--itl-ms", "5")

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tests.benchmarks.peers.cases import program
 from tests.benchmarks.peers.server_log import Answer, spread
 
 Stamps = tuple[str | None, float, npt.NDArray[np.float64], npt.NDArray[np.float64]]
@@ -29,7 +30,7 @@ def stamp_errors(tool: str, out: Path, answers: Sequence[Answer]) -> dict[str, A
     Chunks for which the client states slack are left out of both, and their share and how many of them the slack
     covers is said. unpaired: answers that the client has otherwise.
     """
-    reader = _READERS.get(tool.removesuffix("-2").removesuffix("-precise"))
+    reader = _READERS.get(program(tool))
     if reader is None:
         return None
     try:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from tests.benchmarks.peers.cases import program
 from tests.benchmarks.peers.server_log import spread
 
 Figures = dict[str, Any]
@@ -19,7 +20,7 @@ Figures = dict[str, Any]
 
 def read(tool: str, out: Path) -> Figures:
     """The client's own figures. Raises OSError, KeyError or ValueError where it left none that can be read."""
-    return _READERS[tool.removesuffix("-2").removesuffix("-precise")](out)
+    return _READERS[program(tool)](out)
 
 
 def _of(found: dict[str, Any] | None, mean: str, p50: str, p99: str, times: float = 1.0) -> dict[str, float] | None:

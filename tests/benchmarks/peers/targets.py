@@ -81,7 +81,7 @@ def shape_error(rows: Sequence[Row], case: str, tool: str) -> float | None:
 
 
 def all_of(rows: Sequence[Row]) -> list[Target]:
-    """Every target, in the order of the issue's list."""
+    """Every target, in the order of the page."""
     return [*_closed(rows), *_paced(rows), *_pacing(rows), *_shapes(rows), *_prompts(rows)]
 
 
