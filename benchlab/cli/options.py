@@ -14,6 +14,7 @@ from benchlab.clients.apis import APIS, key_headers
 from benchlab.clients.base import Timeouts
 from benchlab.clients.endpoint import parse_endpoint
 from benchlab.clients.transports import TRANSPORTS
+from benchlab.doctor.sizing import MAX_WORKERS
 from benchlab.errors import NotComparableError, UsageError
 from benchlab.launch.launch_file import load_launch_file
 from benchlab.metrics.limits import PRESETS
@@ -28,7 +29,6 @@ from benchlab.selection.slo import (
 from benchlab.units import NS_PER_S, parse_duration_ns, parse_share
 from benchlab.workload.find import recipe_in, resolve
 
-MAX_WORKERS = 64
 _DEFAULT_DURATION_NS = 60 * NS_PER_S
 
 

@@ -116,7 +116,7 @@ def size(spec: RunSpec, say: Callable[[str], None]) -> RunSpec:
     lengths = [item.output_tokens for item in items if item.output_tokens]
     mean = sum(lengths) / len(lengths) if lengths else None
     loads = [
-        ("open", _rate(load, items)) if load.kind == "open" else ("closed", load.concurrency or 1)
+        ("open", _rate(load, items, spec.trace.scale)) if load.kind == "open" else ("closed", load.concurrency or 1)
         for load in spec.loads
     ]
     figure = recall()
@@ -128,8 +128,11 @@ def size(spec: RunSpec, say: Callable[[str], None]) -> RunSpec:
     return replace(spec, workers=number)
 
 
-def _rate(load: Load, items: Sequence[WorkloadItem]) -> float:
-    """Requests a second of an open loop; the mean rate of the workload's own times where none is given."""
+def _rate(load: Load, items: Sequence[WorkloadItem], scale: float) -> float:
+    """Requests a second of an open loop; the mean rate of the workload's own times where none is given.
+
+    scale: what those times are multiplied by (--trace-scale).
+    """
     if load.ramp is not None:
         return load.ramp.peak * _requests_a_session(items)
     if load.replay is not None:
@@ -138,7 +141,7 @@ def _rate(load: Load, items: Sequence[WorkloadItem]) -> float:
         return load.rate * _requests_a_session(items)
     times = [item.arrival_s for item in items if item.arrival_s is not None]
     span = max(times) - min(times) if times else 0.0
-    return len(times) / span if span > 0 else 1.0
+    return len(items) / (span * scale) if span > 0 else 1.0  # later turns of sessions have no times of their own
 
 
 def _requests_a_session(items: Sequence[WorkloadItem]) -> float:

@@ -13,6 +13,7 @@ from benchlab.campaign.spec import Load, RunSpec
 from benchlab.doctor import sizing
 from benchlab.doctor.sizing import Kept, Need, keep, need_of, recall, size, workers_for
 from benchlab.loadgen.arrivals import Arrival
+from benchlab.loadgen.trace_times import TraceShape
 from benchlab.workload.item import WorkloadItem
 from benchlab.workload.make import to_bytes
 
@@ -120,3 +121,24 @@ def test_a_figure_that_is_not_there_is_measured_first(monkeypatch: pytest.Monkey
 
     assert size(spec, said.append).workers == 1
     assert said[0].startswith("measuring") and "1,005 token events/s due" in said[1]
+
+
+def test_a_trace_that_is_played_faster_needs_more_and_turns_without_times_count(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    keep(FIGURE)
+    said: list[str] = []
+    first = [
+        WorkloadItem(id=f"{n}.0", prompt="x", output_tokens=10, arrival_s=n / 100, session=str(n), turn=0)
+        for n in range(201)
+    ]
+    later = [
+        WorkloadItem(id=f"{n}.1", prompt="x", output_tokens=10, session=str(n), turn=1, depends_on=[f"{n}.0"])
+        for n in range(201)
+    ]
+    (tmp_path / "trace.jsonl").write_bytes(to_bytes([*first, *later]))
+    spec = RunSpec((Load("open", arrival=Arrival("trace")),), data=tmp_path / "trace.jsonl", trace=TraceShape(0.1))
+
+    size(spec, said.append)
+    assert "20,100 token events/s due" in said[0]
