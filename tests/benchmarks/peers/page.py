@@ -194,8 +194,8 @@ def _commands(rows: Sequence[Row]) -> list[str]:
     out: list[str] = []
     for tool in BY_NAME["paced-256"].tools:
         for row in of(rows, "paced-256", tool)[:1]:
-            words = re.sub(r"(?<![\w.])/[^ =,']*/(?=[^/ ]+)", "", row["command"])
-            words = re.sub(r"http://127\.0\.0\.1:\d+", "URL", words)
+            words = re.sub(r"http://127\.0\.0\.1:\d+", "URL", row["command"])
+            words = re.sub(r"(?<![\w.])/(?!v1/)[^ =,']*/(?=[^/ ]+)", "", words)  # folders, not the API's path
             out.append(f"* {_NAMES.get(tool, tool)}: `{words}`")
     return [*out, ""]
 

@@ -124,11 +124,13 @@ def test_the_page_is_made_of_the_rows_alone(tmp_path: Path) -> None:
         "case": "closed-64", "tool": "floor", "round": 0, "exit": 0, "seconds": 3.0, "events_s": 12345.0, "load": 0.5,
         "at": "2026-01-02T03:04:05+00:00", "cpu_per_1k": 0.01, "command": "x", "others_cores": 0.1,
     }  # fmt: skip
-    document = {"host": host, "rows": [row]}
+    command = "/peers/vllm/bin/python /a/b.py --base-url http://127.0.0.1:80 --endpoint /v1/chat/completions x=/c/d,m=e"
+    document = {"host": host, "rows": [row, row | {"case": "paced-256", "command": command}]}
     page.write(place, json.loads(json.dumps(document)))
     text = place.read_text()
     assert text.startswith("before\n") and text.endswith("\nafter\n") and "old" not in text
     assert "12,345" in text and "2026-01-02" in text and "not measured" in text
+    assert "`python b.py --base-url URL --endpoint /v1/chat/completions x=d,m=e`" in text
     assert "12,345 ev/s" in page.line(row)
     place.write_text("no markers")
     with pytest.raises(ValueError, match="no <!--"):
