@@ -99,8 +99,8 @@ def test_counters_cross_from_one_mapping_to_another(tmp_path: Path) -> None:
     assert Counts() == reader.get()
 
     for number in range(1, 200):
-        writer.put(Counts(*[number] * 8))
-        assert Counts(*[number] * 8) == reader.get()
+        writer.put(Counts(*[number] * 9))
+        assert Counts(*[number] * 9) == reader.get()
 
     reader.close()
     writer.close()
@@ -113,7 +113,7 @@ def test_a_torn_read_is_off_by_one_write_at_most(tmp_path: Path) -> None:
         "import sys; from pathlib import Path; from benchlab.loadgen.counters import *\n"
         "page = CounterPage(Path(sys.argv[1]), create=False)\n"
         "print('on', flush=True)\n"
-        "for n in range(10**9): page.put(Counts(*[n * 0x1_0001_0001] * 8))"
+        "for n in range(10**9): page.put(Counts(*[n * 0x1_0001_0001] * 9))"
     )
     argv = [sys.executable, "-c", code, str(tmp_path / "page")]
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
