@@ -1,6 +1,6 @@
 """`benchlab engine`: the bundled engine as its own process, and what launchers there are.
 
-The harness never imports the engine: it starts it the way that any other engine is started.
+A run never imports the engine (only a simulation does): it starts it the way that any other engine is started.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import json
 import os
 import signal
 import sys
@@ -135,7 +136,6 @@ def _journal(path: str | None) -> Iterator[Callable[[dict[str, Any]], None] | No
     """Takes the engine's journal entries to a file, one a line. A simulation that does not come to its end leaves none,
     so that the same command can make it again."""
     from benchlab.errors import StorageError, UsageError
-    from benchlab_engine.core.journal import write_line
 
     if path is None:
         yield None
@@ -145,13 +145,9 @@ def _journal(path: str | None) -> Iterator[Callable[[dict[str, Any]], None] | No
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise UsageError(f"cannot be made: {why}", where=f"--journal {path}", hint="name a new file") from error
-
-    def write(entry: dict[str, Any]) -> None:
-        file.write(write_line(entry))
-
     try:
         with file:
-            yield write
+            yield lambda entry: print(json.dumps(entry, separators=(",", ":")), file=file)
     except BaseException as error:
         Path(path).unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename is None:
