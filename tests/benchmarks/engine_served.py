@@ -10,6 +10,7 @@ number of threads. Without one, ours is measured alone.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
@@ -18,8 +19,10 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+from tests.benchmarks.engine_speed_table import insert, lacks
 from tests.running import CLI, environment
 
 START, END = "<!-- engine_served: start -->", "<!-- engine_served: end -->"
@@ -36,6 +39,8 @@ def main() -> int:
     parser.add_argument("--against", action="append", default=[], metavar="NAME=URL")
     parser.add_argument("--write", type=Path)
     given = parser.parse_args()
+    if wrong := lacks(given.write, START, END):
+        parser.error(wrong)
     load = os.getloadavg()[0]
     with _ours(given.model, given.dtype, given.threads) as url:
         servers = {"benchlab_engine": url, **dict(each.split("=", 1) for each in given.against)}
@@ -58,31 +63,26 @@ def main() -> int:
     table = "\n".join(lines)
     print(table)
     if given.write:
-        text = given.write.read_text("utf-8")
-        before, _, rest = text.partition(START)
-        given.write.write_text(f"{before}{START}\n\n{table}\n\n{END}{rest.partition(END)[2]}", "utf-8")
+        given.write.write_text(insert(given.write.read_text("utf-8"), table, START, END), "utf-8")
     return 0
 
 
-class _ours:
-    """The bundled engine in a process of its own, its prefix cache off; gives its URL."""
-
-    def __init__(self, model: str, dtype: str, threads: int) -> None:
-        argv = [sys.executable, "-m", "benchlab_engine", "serve", "--model", model, "--dtype", dtype, "--port", "0"]
-        self._argv = [*argv, "--threads", str(threads), "--no-prefix-cache"]
-
-    def __enter__(self) -> str:
-        self._process = subprocess.Popen(
-            self._argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment()
-        )
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        assert line.startswith("ready "), line
-        return line.split()[1]
-
-    def __exit__(self, *_: object) -> None:
-        self._process.terminate()
-        self._process.wait(30)
+@contextlib.contextmanager
+def _ours(model: str, dtype: str, threads: int) -> Iterator[str]:
+    """The URL of the bundled engine in a process of its own, its prefix cache off."""
+    argv = [sys.executable, "-m", "benchlab_engine", "serve", "--model", model, "--dtype", dtype, "--port", "0"]
+    argv += ["--threads", str(threads), "--no-prefix-cache"]
+    with subprocess.Popen(
+        argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment()
+    ) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            assert line.startswith("ready "), line
+            yield line.split()[1]
+        finally:
+            process.terminate()
+            process.wait(30)
 
 
 def _run(url: str, users: int, seed: int) -> float:

@@ -24,7 +24,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.benchmarks.engine_speed_table import END, START, Row, insert, table
+from tests.benchmarks.engine_speed_table import Row, insert, lacks, table
 
 PROMPT, CONTEXT_BLOCK = 32, 16
 _CPU_CLOCK = "--cpu-clock" in sys.argv
@@ -307,8 +307,8 @@ def main() -> int:
     warnings.simplefilter("ignore")
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TQDM_DISABLE", "1")
-    if given.write is not None and not {START, END} <= set(given.write.read_text().splitlines()):
-        parser.error(f"{given.write} lacks the lines {START} and {END}")
+    if wrong := lacks(given.write):
+        parser.error(wrong)
     where = machine(given.threads)
     parts = [gpu(True, True)] if given.rehearse else [cpu(given.threads, given.quick), gpu(given.quick, False)]
     rows: list[Row] = []
@@ -317,7 +317,7 @@ def main() -> int:
             rows.append(row)
             print(row.line(), flush=True)
     if given.write is not None and not given.rehearse:
-        given.write.write_text(insert(given.write.read_text(), table(where, rows)))
+        given.write.write_text(insert(given.write.read_text("utf-8"), table(where, rows)), "utf-8")
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 START, END = "<!-- engine_speed: start -->", "<!-- engine_speed: end -->"
 
@@ -35,8 +36,15 @@ def table(where: str, rows: Sequence[Row]) -> str:
     return "\n".join([*lines, *(f"| {' | '.join(row.cells())} |" for row in rows)])
 
 
-def insert(text: str, new: str) -> str:
+def lacks(file: Path | None, start: str = START, end: str = END) -> str | None:
+    """What is wrong with a report to write into: it must have both markers, each a line of its own."""
+    if file is None or {start, end} <= set(file.read_text("utf-8").splitlines()):
+        return None
+    return f"{file} lacks the lines {start} and {end}"
+
+
+def insert(text: str, new: str, start: str = START, end: str = END) -> str:
     """text with what stands between the markers replaced."""
-    before, _, rest = text.partition(START)
-    _, _, after = rest.partition(END)
-    return f"{before}{START}\n\n{new}\n\n{END}{after}"
+    before, _, rest = text.partition(start)
+    _, _, after = rest.partition(end)
+    return f"{before}{start}\n\n{new}\n\n{end}{after}"
