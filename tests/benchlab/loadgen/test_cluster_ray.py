@@ -90,6 +90,7 @@ def test_ctrl_c_and_a_late_node_and_a_killed_parent(url: str, tmp_path: Path) ->
         with Command(*words(url, tmp_path / "int", "-r", "20", "--duration", "60s"), cwd=tmp_path, **nodes.env) as run:
             run.until("stage 1/1")
             nodes.tell("add")
+            run.until("sent ")  # the first line of progress: something has been sent by then
             run.signal(signal.SIGINT)
             assert run.end() == 130 and run.left == [], run.err
         manifest, _, rows = read(tmp_path / "int")
