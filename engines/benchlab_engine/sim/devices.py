@@ -1,8 +1,8 @@
 """A few devices and a few models as their makers publish them: the tables behind `roofline:GPU:MODEL`.
 
 The one idea: rows of numbers with their source, so that a floor can be checked by hand. It must not know what anything
-achieved. Peaks are dense (data sheets often print the double, "with sparsity"); memory sizes are GiB, as the devices
-report them, whatever the label says.
+achieved. Peaks are dense (data sheets often print the double, "with sparsity"); memory is the label's number read as
+GiB, of which a device may report less, with ECC on for one.
 """
 
 from __future__ import annotations
