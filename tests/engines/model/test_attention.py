@@ -135,23 +135,26 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 from benchlab_engine.model.attention_triton import attend_tiles, join_splits
 
-def build(kernel, types, constants):
+def build(kernel, types, constants, capability):
     names = [each.name for each in kernel.params]
     signature = {name: "constexpr" if name in constants else types[name] for name in names}
     source = ASTSource(kernel, signature, {(names.index(name),): value for name, value in constants.items()})
-    assert compile(source, target=GPUTarget("cuda", 90, 32)).asm["cubin"]
+    assert compile(source, target=GPUTarget("cuda", capability, 32)).asm["cubin"]
 
 ints = dict.fromkeys(("query_stride", "table_width", "num_rows", "window"), "i32") | {"scale": "fp32"}
 ints |= dict.fromkeys(("tables", "sequence_of", "row_of", "count_of", "position_of"), "*i32")
-for rows, scales in (("*bf16", "*bf16"), ("*i8", "*fp16"), ("*fp8e4nv", "*fp16")):
+plain, narrow = [("*bf16", "*bf16"), ("*i8", "*fp16")], [("*fp8e4nv", "*fp16")]  # fp8 from 8.9 on
+kinds = [(each, 80) for each in plain] + [(each, 90) for each in plain + narrow]
+for (rows, scales), capability in kinds:
     for splits, block_m in ((16, 16), (1, 64)):
         found = "*fp32" if splits > 1 else "*bf16"
         build(attend_tiles, ints | {"queries": "*bf16", "rows": rows, "scales": scales, "found": found,
               "maxima": found, "totals": found},
               {"KV_HEADS": 8, "SHARED": 4, "DIM": 128, "BLOCK_D": 128, "BLOCK_M": block_m, "BLOCK_N": 64,
-               "BLOCK_SIZE": 16, "SPLITS": splits, "QUANTISED": rows != "*bf16", "PRECISION": "tf32"})
-build(join_splits, {"parts": "*fp32", "maxima": "*fp32", "totals": "*fp32", "found": "*bf16", "num_rows": "i32"},
-      {"HEADS": 32, "DIM": 128, "BLOCK_D": 128, "SPLITS": 16})
+               "BLOCK_SIZE": 16, "SPLITS": splits, "QUANTISED": rows != "*bf16", "PRECISION": "tf32"}, capability)
+for capability in (80, 90):
+    build(join_splits, {"parts": "*fp32", "maxima": "*fp32", "totals": "*fp32", "found": "*bf16", "num_rows": "i32"},
+          {"HEADS": 32, "DIM": 128, "BLOCK_D": 128, "SPLITS": 16}, capability)
 """
 
 
